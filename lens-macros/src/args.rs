@@ -1,0 +1,408 @@
+//! What did the user write between the parentheses of `#[rl_span(…)]`?
+//!
+//! Tokens become arguments; every mistake is collected on its token. What the arguments mean
+//! together with the function is not decided here.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned;
+use syn::{Expr, ExprClosure, LitStr, Path, Token, parenthesized};
+
+use crate::errors::{Errors, did_you_mean};
+
+/// Each argument with the example that errors show.
+const ARGUMENTS: &[(&str, &str)] = &[
+    ("group", "group = Generation"),
+    ("name", "name = \"rl.vllm.generate\""),
+    ("attributes", "attributes(rl.engine.index = index)"),
+    (
+        "tokens",
+        "tokens(input = prompts.lengths(), output = |out| out.lengths())",
+    ),
+    ("model", "model = self.model.as_str()"),
+    ("provider", "provider = \"vllm\""),
+    ("operation", "operation = \"chat\""),
+    ("step", "step = iteration"),
+    ("crate", "crate = my_crate::lens_runtime"),
+];
+
+/// The arguments of one annotation.
+pub(crate) struct Args {
+    pub(crate) group: Path,
+    pub(crate) name: Expr,
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) input_tokens: Option<Value>,
+    pub(crate) output_tokens: Option<Value>,
+    pub(crate) model: Option<Expr>,
+    pub(crate) provider: Option<Expr>,
+    pub(crate) operation: Option<Expr>,
+    pub(crate) step: Option<Expr>,
+    pub(crate) runtime: Path,
+}
+
+/// One `key = value` of `attributes(…)`.
+pub(crate) struct Attribute {
+    pub(crate) key: Key,
+    pub(crate) value: Value,
+}
+
+/// The key of a span attribute.
+pub(crate) enum Key {
+    /// Dotted words or a string, by the words' own tokens.
+    Words(LitStr),
+    /// The path of a constant.
+    Constant(Path),
+}
+
+/// A value and the moment at which it is evaluated.
+pub(crate) enum Value {
+    /// From the parameters, when the call begins.
+    AtEntry(Expr),
+    /// From a reference to the successful value, when the call is done.
+    OfResult(ExprClosure),
+}
+
+/// Reads the arguments. Returns `None` only after at least one error was pushed.
+pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> Option<Args> {
+    let mut draft = Draft::default();
+    let outcome = (|input: ParseStream<'_>| {
+        each_after_comma(input, errors, |input, errors| argument(input, &mut draft, errors));
+        Ok(())
+    })
+    .parse2(tokens);
+    if let Err(error) = outcome {
+        errors.push(error);
+    }
+    draft.finish(errors)
+}
+
+/// The arguments seen so far, each at most once.
+#[derive(Default)]
+struct Draft {
+    group: Option<Path>,
+    name: Option<Expr>,
+    attributes: Option<Vec<Attribute>>,
+    tokens: Option<(Option<Value>, Option<Value>)>,
+    model: Option<Expr>,
+    provider: Option<Expr>,
+    operation: Option<Expr>,
+    step: Option<Expr>,
+    runtime: Option<Path>,
+    /// Keys that were there but broken: they are not "missing" as well.
+    broken: Vec<String>,
+}
+
+impl Draft {
+    fn finish(self, errors: &mut Errors) -> Option<Args> {
+        let missing: Vec<&str> = [("group", self.group.is_none()), ("name", self.name.is_none())]
+            .into_iter()
+            .filter(|(key, absent)| *absent && !self.broken.iter().any(|broken| broken == key))
+            .map(|(key, _)| key)
+            .collect();
+        if !missing.is_empty() {
+            errors.push(syn::Error::new(
+                Span::call_site(),
+                format!(
+                    "missing `{}`; expected `#[rl_span(group = Generation, name = \"rl.vllm.generate\", …)]`",
+                    missing.join("` and `")
+                ),
+            ));
+        }
+        let (input_tokens, output_tokens) = self.tokens.unwrap_or_default();
+        Some(Args {
+            group: self.group?,
+            name: self.name?,
+            attributes: self.attributes.unwrap_or_default(),
+            input_tokens,
+            output_tokens,
+            model: self.model,
+            provider: self.provider,
+            operation: self.operation,
+            step: self.step,
+            runtime: self.runtime.unwrap_or_else(|| syn::parse_quote!(::lens_runtime)),
+        })
+    }
+}
+
+/// Reads one argument, at its key.
+fn argument(input: ParseStream<'_>, draft: &mut Draft, errors: &mut Errors) -> syn::Result<()> {
+    let key = word(input, "an argument such as `group = Generation`")?;
+    let text = key.unraw().to_string();
+    let outcome = match text.as_str() {
+        "group" => assigned(input, &key)
+            .and_then(|()| group(input))
+            .and_then(|path| set(&mut draft.group, &key, path)),
+        "name" => assigned(input, &key)
+            .and_then(|()| name(input))
+            .and_then(|name| set(&mut draft.name, &key, name)),
+        "attributes" => {
+            listed(input, &key, errors, attribute).and_then(|list| set(&mut draft.attributes, &key, list))
+        }
+        "tokens" => tokens(input, &key, errors).and_then(|tokens| set(&mut draft.tokens, &key, tokens)),
+        "model" => expression(input, &key, &mut draft.model),
+        "provider" => expression(input, &key, &mut draft.provider),
+        "operation" => expression(input, &key, &mut draft.operation),
+        "step" => expression(input, &key, &mut draft.step),
+        "crate" => assigned(input, &key)
+            .and_then(|()| Path::parse_mod_style(input))
+            .and_then(|path| set(&mut draft.runtime, &key, path)),
+        _ => Err(unknown(&key, "argument", &names(ARGUMENTS))),
+    };
+    if outcome.is_err() {
+        draft.broken.push(text);
+    }
+    outcome
+}
+
+fn expression(input: ParseStream<'_>, key: &Ident, slot: &mut Option<Expr>) -> syn::Result<()> {
+    assigned(input, key)?;
+    let value: Expr = input.parse()?;
+    match &value {
+        Expr::Closure(closure) => Err(syn::Error::new(
+            closure.span(),
+            format!("`{key}` is evaluated when the call begins; expected a value, found a closure"),
+        )),
+        _ => set(slot, key, value),
+    }
+}
+
+fn group(input: ParseStream<'_>) -> syn::Result<Path> {
+    if input.peek(syn::Lit) {
+        return Err(input.error(
+            "expected a span group without quotes: `Generation`, or the path of your own, `crate::groups::TOOLS`",
+        ));
+    }
+    input.call(Path::parse_mod_style)
+}
+
+fn name(input: ParseStream<'_>) -> syn::Result<Expr> {
+    let expr: Expr = input.parse()?;
+    let complaint = match &expr {
+        Expr::Lit(lit) => match &lit.lit {
+            syn::Lit::Str(text) if !text.value().trim().is_empty() => return Ok(expr),
+            syn::Lit::Str(_) => "a span needs a name that is not empty, such as `\"rl.vllm.generate\"`",
+            _ => "expected a span name of type `&'static str`, such as `\"rl.vllm.generate\"`",
+        },
+        Expr::Closure(_) => "expected a span name of type `&'static str`, found a closure",
+        _ => return Ok(expr),
+    };
+    Err(syn::Error::new(expr.span(), complaint))
+}
+
+fn attribute(input: ParseStream<'_>) -> syn::Result<Attribute> {
+    let key = attribute_key(input)?;
+    if !input.peek(Token![=]) {
+        return Err(input.error("expected `key = value`: nothing is recorded by its name alone"));
+    }
+    input.parse::<Token![=]>()?;
+    Ok(Attribute {
+        key,
+        value: value(input)?,
+    })
+}
+
+/// Dotted words, a string, or the path of a constant. A single word with an upper-case letter is a
+/// constant, so that an imported `ITERATION` never becomes the key "ITERATION".
+fn attribute_key(input: ParseStream<'_>) -> syn::Result<Key> {
+    const EXPECTED: &str =
+        "an attribute key: dotted words (`rl.engine.index`), a string, or the path of a constant";
+    if input.peek(LitStr) {
+        let text: LitStr = input.parse()?;
+        return match text.value().trim().is_empty() {
+            true => Err(syn::Error::new(
+                text.span(),
+                "an attribute needs a key that is not empty",
+            )),
+            false => Ok(Key::Words(text)),
+        };
+    }
+    if input.peek(Token![::]) || (input.peek(Ident::peek_any) && input.peek2(Token![::])) {
+        return input.call(Path::parse_mod_style).map(Key::Constant);
+    }
+    let first = word(input, EXPECTED)?;
+    if !input.peek(Token![.]) && has_upper_case(&first) {
+        return Ok(Key::Constant(first.into()));
+    }
+    let mut words = vec![first];
+    while input.peek(Token![.]) {
+        input.parse::<Token![.]>()?;
+        words.push(word(input, "a word after the dot of an attribute key")?);
+    }
+    if let Some(loud) = words.iter().find(|word| has_upper_case(word)) {
+        return Err(syn::Error::new(
+            loud.span(),
+            "the words of an attribute key are lower case; write other keys as a string",
+        ));
+    }
+    let text = words
+        .iter()
+        .map(|word| word.unraw().to_string())
+        .collect::<Vec<_>>()
+        .join(".");
+    let span = words
+        .iter()
+        .map(Ident::span)
+        .reduce(|all, one| all.join(one).unwrap_or(all));
+    Ok(Key::Words(LitStr::new(
+        &text,
+        span.unwrap_or_else(Span::call_site),
+    )))
+}
+
+fn tokens(
+    input: ParseStream<'_>,
+    key: &Ident,
+    errors: &mut Errors,
+) -> syn::Result<(Option<Value>, Option<Value>)> {
+    let sides = listed(input, key, errors, |input| {
+        let side = word(input, "`input = …` or `output = …`")?;
+        if !["input", "output"].contains(&side.to_string().as_str()) {
+            return Err(unknown(&side, "side of `tokens`", &["input", "output"]));
+        }
+        assigned_as(input, "input = prompts.lengths()")?;
+        Ok((side, value(input)?))
+    })?;
+    let (mut of_input, mut of_output) = (None, None);
+    for (side, value) in sides {
+        let slot = if side == "input" {
+            &mut of_input
+        } else {
+            &mut of_output
+        };
+        if let Err(error) = set(slot, &side, value) {
+            errors.push(error);
+        }
+    }
+    Ok((of_input, of_output))
+}
+
+/// A value; a closure of one argument is one that is asked for later.
+fn value(input: ParseStream<'_>) -> syn::Result<Value> {
+    match input.parse()? {
+        Expr::Closure(closure) if closure.inputs.len() == 1 => Ok(Value::OfResult(closure)),
+        Expr::Closure(closure) => Err(syn::Error::new(
+            closure.or1_token.span(),
+            "expected a closure of one argument, a reference to the successful value: `|out| out.len()`",
+        )),
+        expr => Ok(Value::AtEntry(expr)),
+    }
+}
+
+/// Reads `(item, item, …)`; a broken item is an error of its own and does not hide the next.
+fn listed<T>(
+    input: ParseStream<'_>,
+    key: &Ident,
+    errors: &mut Errors,
+    mut item: impl FnMut(ParseStream<'_>) -> syn::Result<T>,
+) -> syn::Result<Vec<T>> {
+    if !input.peek(syn::token::Paren) {
+        return Err(input.error(format!("expected `{}`", example(key))));
+    }
+    let content;
+    parenthesized!(content in input);
+    let mut items = Vec::new();
+    each_after_comma(&content, errors, |input, _| {
+        item(input).map(|item| items.push(item))
+    });
+    Ok(items)
+}
+
+/// Calls `one` for each element of a comma-separated list; after a mistake it goes on behind the
+/// next comma.
+fn each_after_comma(
+    input: ParseStream<'_>,
+    errors: &mut Errors,
+    mut one: impl FnMut(ParseStream<'_>, &mut Errors) -> syn::Result<()>,
+) {
+    while !input.is_empty() {
+        let outcome = one(input, errors).and_then(|()| match input.is_empty() || input.peek(Token![,]) {
+            true => Ok(()),
+            false => Err(input.error("expected `,`")),
+        });
+        if let Err(error) = outcome {
+            errors.push(error);
+        }
+        while !input.is_empty() {
+            if input.parse::<Token![,]>().is_ok() {
+                break;
+            }
+            // Any token tree may stand between a mistake and the next comma, so this cannot fail.
+            let _skipped = input.parse::<proc_macro2::TokenTree>();
+        }
+    }
+}
+
+fn word(input: ParseStream<'_>, expected: &str) -> syn::Result<Ident> {
+    match input.peek(Ident::peek_any) {
+        true => input.call(Ident::parse_any),
+        false => Err(input.error(format!("expected {expected}"))),
+    }
+}
+
+fn assigned(input: ParseStream<'_>, key: &Ident) -> syn::Result<()> {
+    assigned_as(input, example(key))
+}
+
+fn assigned_as(input: ParseStream<'_>, example: &str) -> syn::Result<()> {
+    match input.peek(Token![=]) && !input.peek(Token![==]) {
+        true => input.parse::<Token![=]>().map(|_| ()),
+        false => Err(input.error(format!("expected `{example}`"))),
+    }
+}
+
+/// Fills a slot, once.
+fn set<T>(slot: &mut Option<T>, key: &Ident, value: T) -> syn::Result<()> {
+    match slot {
+        Some(_) => Err(syn::Error::new(key.span(), format!("`{key}` is given twice"))),
+        None => {
+            *slot = Some(value);
+            Ok(())
+        }
+    }
+}
+
+fn unknown(word: &Ident, kind: &str, known: &[&str]) -> syn::Error {
+    syn::Error::new(
+        word.span(),
+        format!(
+            "unknown {kind} `{word}`{}; expected one of `{}`",
+            did_you_mean(&word.to_string(), known),
+            known.join("`, `"),
+        ),
+    )
+}
+
+fn example(key: &Ident) -> &'static str {
+    let key = key.unraw().to_string();
+    ARGUMENTS
+        .iter()
+        .find(|(name, _)| *name == key)
+        .map_or("", |(_, example)| example)
+}
+
+fn names(table: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    table.iter().map(|(name, _)| *name).collect()
+}
+
+fn has_upper_case(word: &Ident) -> bool {
+    word.to_string().contains(char::is_uppercase)
+}
+
+impl Key {
+    /// The key as the user wrote it, to find the same key twice.
+    pub(crate) fn spelling(&self) -> String {
+        match self {
+            Key::Words(text) => text.value(),
+            Key::Constant(path) => path.to_token_stream().to_string(),
+        }
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        match self {
+            Key::Words(text) => text.span(),
+            Key::Constant(path) => path.span(),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What does an annotated function become?
+//!
+//! ```text
+//! Input:  #[rl_span(group = G, name = N, attributes(k = v, l = |out| w), tokens(input = i, output = |out| o))]
+//!         fn f(a: A, mut b: B) -> R { body }
+//!
+//! Output: fn f(a: A, b: B) -> R {
+//!             let mut call = rt::enter({ use groups::*; &G }, |entry| {
+//!                 entry.name(N);
+//!                 if entry.has_span() { entry.attribute("k", &v); }
+//!                 entry.input_tokens(i);
+//!             });
+//!             let out = call.run((a, b), move |(a, mut b)| -> R { body });
+//!             if call.is_on() {
+//!                 call.settle(ByType(&out).failure());
+//!                 if let Some(ok) = ByType(&out).success() {
+//!                     if call.has_span() { call.attribute("l", &rt::of(ok, |out| w)); }
+//!                     call.output_tokens(rt::of(ok, |out| o));
+//!                 }
+//!             }
+//!             out
+//!         }
+//! ```
+//!
+//! With `async fn`, the third statement is
+//! `let (mut call, out) = rt::traced(call, async move { edge; body }).await;`
+//! where the edge gives the body the return type to coerce to.
+//!
+//! Names of ours are invisible to the user's tokens (mixed-site hygiene), and every path goes
+//! through the runtime's private module, so that nothing in scope can stand in the way.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::visit_mut::{self, VisitMut};
+use syn::{FnArg, Pat, ReturnType, Type, parse_quote};
+
+use crate::args::{Args, Key, Value};
+use crate::check::{Function, Plan};
+
+pub(crate) fn expand(plan: &Plan) -> TokenStream {
+    let Plan { args, function } = plan;
+    let Function {
+        attributes,
+        visibility,
+        defaultness,
+        ..
+    } = function;
+    let rt = args.private();
+    let group = group(args);
+    let entry = entry(args);
+    let run = match function.signature.asyncness {
+        Some(_) => run_async(function, &rt),
+        None => run_sync(function),
+    };
+    let settle = settle(args, &rt);
+    let signature = outer_signature(function);
+    // Braces of the user, so that an editor with an unfinished body still finds its way.
+    let mut block = TokenStream::new();
+    function.brace.surround(&mut block, |block| {
+        block.extend(quote_spanned! {Span::mixed_site()=>
+            let mut call = #rt::enter(#group, |entry| { #entry });
+            #run
+            #settle
+            out
+        });
+    });
+    quote! { #(#attributes)* #visibility #defaultness #signature #block }
+}
+
+/// A bare name is looked up among the built-in groups first, then where the user stands; a path is
+/// taken as it is. rustc reports a name that does not exist, with its own suggestion.
+fn group(args: &Args) -> TokenStream {
+    let group = &args.group;
+    let runtime = &args.runtime;
+    match group.get_ident() {
+        Some(_) => quote_spanned! {Span::mixed_site()=>
+            { #[allow(unused_imports, clippy::wildcard_imports)] use #runtime::groups::*; &#group }
+        },
+        None => quote_spanned! {Span::mixed_site()=> &#group },
+    }
+}
+
+/// The statements that describe the call, run only when it is recorded.
+fn entry(args: &Args) -> TokenStream {
+    let name = &args.name;
+    let attributes = args
+        .attributes
+        .iter()
+        .filter_map(|attribute| match &attribute.value {
+            Value::AtEntry(value) => {
+                let key = &attribute.key;
+                Some(quote_spanned! {at(value)=> entry.attribute(#key, &(#value)); })
+            }
+            Value::OfResult(_) => None,
+        });
+    let attributes = when_any(
+        attributes,
+        &quote_spanned! {Span::mixed_site()=> entry.has_span() },
+    );
+    let texts = [
+        ("model", &args.model),
+        ("provider", &args.provider),
+        ("operation", &args.operation),
+    ]
+    .into_iter()
+    .filter_map(|(method, value)| {
+        let value = value.as_ref()?;
+        let method = syn::Ident::new(method, Span::mixed_site());
+        Some(quote_spanned! {at(value)=> entry.#method(&(#value)); })
+    });
+    let step = args
+        .step
+        .as_ref()
+        .map(|step| quote_spanned! {at(step)=> entry.step(#step); });
+    let tokens = [
+        ("input_tokens", &args.input_tokens),
+        ("output_tokens", &args.output_tokens),
+    ]
+    .into_iter()
+    .filter_map(|(method, side)| match side {
+        Some(Value::AtEntry(value)) => {
+            let method = syn::Ident::new(method, Span::mixed_site());
+            Some(quote_spanned! {at(value)=> entry.#method(#value); })
+        }
+        _ => None,
+    });
+    quote_spanned! {Span::mixed_site()=>
+        entry.name(#name);
+        #step
+        #attributes
+        #(#texts)*
+        #(#tokens)*
+    }
+}
+
+/// Parameters with plain names are handed on as parameters, which keeps the order in which they
+/// are dropped; `self` and patterns are captured.
+fn run_sync(function: &Function) -> TokenStream {
+    let names: Vec<_> = function.named_parameters().map(|name| &name.ident).collect();
+    let patterns = function.named_parameters();
+    let result = written_result(function).map(|ty| quote! { -> #ty });
+    let body = body(function);
+    quote_spanned! {Span::mixed_site()=>
+        let out = call.run((#(#names,)*), move |(#(#patterns,)*)| #result #body);
+    }
+}
+
+fn run_async(function: &Function, rt: &TokenStream) -> TokenStream {
+    let result = match &function.signature.output {
+        ReturnType::Default => Some(parse_quote!(())),
+        ReturnType::Type(..) => written_result(function),
+    };
+    let edge = result.map(|ty| {
+        quote_spanned! {at(&ty)=> if false { return #rt::never::<#ty>(); } }
+    });
+    let body = body(function);
+    quote_spanned! {Span::mixed_site()=>
+        let (mut call, out) = #rt::traced(call, async move { #edge #body }).await;
+    }
+}
+
+/// The statements that look at the result, run only when the call is recorded.
+fn settle(args: &Args, rt: &TokenStream) -> TokenStream {
+    let attributes = args
+        .attributes
+        .iter()
+        .filter_map(|attribute| match &attribute.value {
+            Value::OfResult(closure) => {
+                let key = &attribute.key;
+                Some(quote_spanned! {at(closure)=> call.attribute(#key, &#rt::of(ok, #closure)); })
+            }
+            Value::AtEntry(_) => None,
+        });
+    let attributes = when_any(
+        attributes,
+        &quote_spanned! {Span::mixed_site()=> call.has_span() },
+    );
+    let tokens = [
+        ("input_tokens", &args.input_tokens),
+        ("output_tokens", &args.output_tokens),
+    ]
+    .into_iter()
+    .filter_map(|(method, side)| match side {
+        Some(Value::OfResult(closure)) => {
+            let method = syn::Ident::new(method, Span::mixed_site());
+            Some(quote_spanned! {at(closure)=> call.#method(#rt::of(ok, #closure)); })
+        }
+        _ => None,
+    });
+    let of_result = quote! { #attributes #(#tokens)* };
+    let of_result = (!of_result.is_empty()).then(|| {
+        quote_spanned! {Span::mixed_site()=>
+            if let #rt::Some(ok) = (&#rt::ByType(&out)).success() { #of_result }
+        }
+    });
+    quote_spanned! {Span::mixed_site()=>
+        if call.is_on() {
+            #[allow(unused_imports)]
+            use #rt::{AnyOutcome as _, ResultOutcome as _};
+            call.settle((&#rt::ByType(&out)).failure());
+            #of_result
+        }
+    }
+}
+
+/// `if condition { statements }`, or nothing where there is no statement.
+fn when_any(statements: impl Iterator<Item = TokenStream>, condition: &TokenStream) -> Option<TokenStream> {
+    let mut statements = statements.peekable();
+    statements.peek()?;
+    Some(quote_spanned! {Span::mixed_site()=> if #condition { #(#statements)* } })
+}
+
+/// The signature as the user wrote it; where a parameter is handed on to the body, its `mut` goes
+/// with it.
+fn outer_signature(function: &Function) -> syn::Signature {
+    let mut signature = function.signature.clone();
+    if signature.asyncness.is_some() {
+        return signature;
+    }
+    for input in &mut signature.inputs {
+        if let FnArg::Typed(parameter) = input
+            && parameter.attrs.is_empty()
+            && let Pat::Ident(name) = &mut *parameter.pat
+            && name.by_ref.is_none()
+            && name.subpat.is_none()
+        {
+            name.mutability = None;
+        }
+    }
+    signature
+}
+
+/// The return type as it may stand within the body: `impl Trait` becomes `_`. Nothing where that
+/// leaves nothing to say.
+fn written_result(function: &Function) -> Option<Type> {
+    struct Erase;
+    impl VisitMut for Erase {
+        fn visit_type_mut(&mut self, ty: &mut Type) {
+            match ty {
+                Type::ImplTrait(_) => *ty = parse_quote!(_),
+                _ => visit_mut::visit_type_mut(self, ty),
+            }
+        }
+    }
+    let ReturnType::Type(_, ty) = &function.signature.output else {
+        return None;
+    };
+    let mut ty = (**ty).clone();
+    Erase.visit_type_mut(&mut ty);
+    (!matches!(ty, Type::Infer(_))).then_some(ty)
+}
+
+fn body(function: &Function) -> TokenStream {
+    let mut tokens = TokenStream::new();
+    function
+        .brace
+        .surround(&mut tokens, |tokens| tokens.extend(function.body.clone()));
+    tokens
+}
+
+/// Our hygiene at the user's place: errors and lints point at what they wrote.
+fn at(tokens: &impl ToTokens) -> Span {
+    Span::mixed_site().located_at(tokens.span())
+}
+
+impl ToTokens for Key {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        match self {
+            Key::Words(text) => text.to_tokens(tokens),
+            Key::Constant(path) => path.to_tokens(tokens),
+        }
+    }
+}

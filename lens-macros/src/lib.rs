@@ -1,0 +1,107 @@
+//! The compile-time half of Lens: `#[rl_span]`.
+//!
+//! Do not depend on this crate. Depend on `lens-runtime`, which re-exports the attribute together
+//! with what its expansion calls; the two must be of the very same version.
+//!
+//! This crate knows syntax. It knows no span group, no attribute or metric name and no
+//! OpenTelemetry: a group that does not exist is rustc's error on the user's token, not ours.
+//!
+//! Three rooms, in the order in which an annotation passes through them: `args` (tokens to
+//! arguments, spans kept), `check` (arguments and function to a plan, or every mistake at once),
+//! `expand` (plan to tokens).
+
+mod args;
+mod check;
+mod errors;
+mod expand;
+
+use proc_macro::TokenStream;
+
+/// Records each call of a function as one span, with its latency, its tokens and one outcome.
+///
+/// ```
+/// use lens_runtime::rl_span;
+///
+/// struct Rollouts(Vec<Vec<u32>>);
+///
+/// #[rl_span(
+///     group = Generation,
+///     name = "rl.vllm.generate",
+///     attributes(rl.engine.index = engine, greedy = temperature == 0.0),
+///     tokens(input = prompts.iter().map(Vec::len), output = |out| out.0.iter().map(Vec::len)),
+///     model = "tiny-llama",
+///     provider = "vllm",
+/// )]
+/// async fn generate(engine: usize, prompts: &[Vec<u32>], temperature: f32) -> Result<Rollouts, String> {
+///     Ok(Rollouts(prompts.to_vec()))
+/// }
+/// ```
+///
+/// # Arguments
+///
+/// | argument | what it is |
+/// |---|---|
+/// | `group = Generation` | required; a built-in span group (`lens_runtime::groups`) by its bare name, or the path of your own `static SpanGroup`. A bare name is looked up among the built-in groups first |
+/// | `name = "rl.vllm.generate"` | required; any expression of type `&'static str`, also `A::NAME` of a generic parameter. Evaluated after the gate |
+/// | `attributes(key = value, …)` | span attributes. A key is dotted words (`rl.engine.index`), a string, or the path of a `&'static str` constant (`semconv::ITERATION`, `MY_KEY`). A value is anything that implements `lens_runtime::AttributeValue`; it is borrowed and copied. A closure of one argument receives a reference to the successful value |
+/// | `tokens(input = …, output = …)` | token counts, one number or an iterable of numbers; an iterable means one request each. A closure receives a reference to the successful value |
+/// | `model = …`, `provider = …`, `operation = …` | strings for `gen_ai.request.model`, `gen_ai.provider.name` and `gen_ai.operation.name` |
+/// | `step = n` | the number of the training step that begins here; whatever runs beneath reads it with `lens_runtime::current_step` |
+/// | `crate = path` | where `lens-runtime` is found, if it was renamed or is re-exported; `::lens_runtime` by default |
+///
+/// Nothing else is recorded: no argument, no return value, no error text.
+///
+/// # What is recorded
+///
+/// When the group is on, a span with the outcome in `rl.outcome`: `ok`, `error` (the function
+/// returned `Err`; the span's status is error and `error.type` is the error's type), `panic`, or
+/// `cancelled` (an `async` call that was dropped before it was done). When metrics are on, and
+/// whether or not the group is, `rl.phase.duration`, and with `tokens` or `operation` the
+/// `gen_ai.client.*` metrics.
+///
+/// When the group and metrics are off, the call costs one atomic load, and no expression of the
+/// annotation is evaluated.
+///
+/// # What it expands to
+///
+/// ```
+/// # use lens_runtime as rt;
+/// // #[rl_span(group = Reward, name = "rl.grpo.reward_calculation", attributes(size = answers.len()))]
+/// // fn reward(answers: &[u32]) -> Result<f64, String> { Ok(answers.len() as f64) }
+/// fn reward(answers: &[u32]) -> Result<f64, String> {
+///     let mut call = rt::__private::enter(
+///         { use rt::groups::*; &Reward },
+///         |entry| {
+///             entry.name("rl.grpo.reward_calculation");
+///             if entry.has_span() {
+///                 entry.attribute("size", &(answers.len()));
+///             }
+///         },
+///     );
+///     let out = call.run((answers,), move |(answers,)| -> Result<f64, String> {
+///         Ok(answers.len() as f64)
+///     });
+///     if call.is_on() {
+///         use rt::__private::{AnyOutcome as _, ResultOutcome as _};
+///         call.settle((&rt::__private::ByType(&out)).failure());
+///     }
+///     out
+/// }
+/// # assert_eq!(reward(&[1, 2]), Ok(2.0));
+/// ```
+///
+/// An `async fn` stays one; its body becomes one wrapped future that carries the span through
+/// every suspension.
+///
+/// # What is refused
+///
+/// `const fn`, `-> !`, `#[track_caller]`, functions that return a future or a stream without being
+/// `async`, `Future::poll`, trait methods without a body and whole `impl` blocks are compile
+/// errors that say what to annotate instead.
+#[proc_macro_attribute]
+pub fn rl_span(args: TokenStream, item: TokenStream) -> TokenStream {
+    match check::plan(args.into(), item.clone().into()) {
+        Ok(plan) => expand::expand(&plan).into(),
+        Err(errors) => errors.beside(item.into()).into(),
+    }
+}

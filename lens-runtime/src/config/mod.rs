@@ -1,0 +1,405 @@
+//! What is measured? The `telemetry:` block of a run configuration, and what overrules it.
+//!
+//! Every value remembers where it came from, so that an error can point there and the effective
+//! configuration can tell. What is read from the environment is read through one
+//! [`Environment`], so that all of this can be tested as functions of values.
+
+mod environment;
+mod overrides;
+mod setting;
+mod yaml;
+
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use environment::Environment;
+pub use overrides::Overrides;
+pub use setting::Origin;
+pub(crate) use setting::Setting;
+use setting::{Raw, quoted};
+
+use crate::error::{Error, did_you_mean};
+use crate::group::{Selection, SpanGroup, UnknownGroup};
+
+/// The configuration of a run's telemetry.
+///
+/// It is the `telemetry:` block of the run's YAML file, which may hold anything else beside it:
+///
+/// ```yaml
+/// telemetry:
+///   enabled: true
+///   span_groups: per_step
+///   exporter: file
+/// ```
+///
+/// | key | type | default | meaning |
+/// |---|---|---|---|
+/// | `enabled` | bool | `false` | whether anything is recorded; if not, no thread is started, no file written and no socket opened |
+/// | `service_name` | string | `rl-trainer` | `service.name` of the resource; `OTEL_SERVICE_NAME` overrules the file, an override on the command line overrules both |
+/// | `span_groups` | string | `default` | comma-separated presets (`default`, `per_step`, `all`) and groups whose spans are recorded, in any case |
+/// | `traces_enabled` | bool | `true` | whether spans are recorded |
+/// | `metrics_enabled` | bool | `true` | whether metrics and the scalars of each step are recorded |
+/// | `logs_enabled` | bool | `false` | whether log lines are recorded; this version has no log bridge and refuses `true` |
+/// | `exporter` | string | `file` | `file`: OTLP-JSON lines in the run's folder; `console`: JSON objects on standard output. This version has no `otlp` and refuses it |
+/// | `directory` | string | `runs` | where run folders are made, relative to the working directory; a run's is `<directory>/<run id>` |
+/// | `vllm_native_tracing` | bool | `false` | whether engines that the trainer starts trace themselves; this version starts none and refuses `true` |
+///
+/// Unknown keys and values of a wrong type are errors with file, line and column. A file without
+/// the block is one with telemetry off.
+///
+/// Later sources overrule earlier ones: default, file, environment (where a variable exists),
+/// override, code.
+///
+/// # Example
+///
+/// ```
+/// use lens_runtime::{Overrides, TelemetryConfig};
+///
+/// let yaml = "policy: {model_name: tiny}\ntelemetry:\n  enabled: true\n  exporter: file\n";
+/// let mut args = vec!["--seed=1".to_owned(), "++telemetry.exporter=console".to_owned()];
+/// let overrides = Overrides::take_from(&mut args)?;
+/// let config = TelemetryConfig::from_yaml(yaml, "run.yaml")?.with_overrides(&overrides)?;
+///
+/// assert!(config.is_enabled());
+/// assert_eq!(args, ["--seed=1"]);
+/// assert!(config.to_string().contains("exporter: \"console\""));
+/// # Ok::<(), lens_runtime::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TelemetryConfig {
+    pub(crate) enabled: Setting<bool>,
+    pub(crate) service_name: Setting<String>,
+    pub(crate) span_groups: Setting<String>,
+    pub(crate) traces_enabled: Setting<bool>,
+    pub(crate) metrics_enabled: Setting<bool>,
+    pub(crate) logs_enabled: Setting<bool>,
+    pub(crate) exporter: Setting<ExporterKind>,
+    pub(crate) directory: Setting<PathBuf>,
+    pub(crate) vllm_native_tracing: Setting<bool>,
+    pub(crate) groups: Vec<&'static SpanGroup>,
+}
+
+/// Where telemetry goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExporterKind {
+    /// JSON objects on standard output, one a line.
+    Console,
+    /// OTLP-JSON lines in the run's folder.
+    File,
+}
+
+impl ExporterKind {
+    const ALL: [ExporterKind; 2] = [ExporterKind::Console, ExporterKind::File];
+
+    /// The name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ExporterKind::Console => "console",
+            ExporterKind::File => "file",
+        }
+    }
+}
+
+/// The keys of the block, in the order in which they are shown.
+const KEYS: &[&str] = &[
+    "enabled",
+    "service_name",
+    "span_groups",
+    "traces_enabled",
+    "metrics_enabled",
+    "logs_enabled",
+    "exporter",
+    "directory",
+    "vllm_native_tracing",
+];
+
+/// Keys that NeMo-RL once had and that would be read in vain.
+const RETIRED: &[&str] = &[
+    "export_strategy",
+    "export_rank",
+    "export_sample_rate",
+    "sampler_enabled",
+];
+
+impl Default for TelemetryConfig {
+    /// Telemetry off, and every other value as in the table above.
+    fn default() -> Self {
+        Self {
+            enabled: Setting::default_of(false),
+            service_name: Setting::default_of("rl-trainer".to_owned()),
+            span_groups: Setting::default_of("default".to_owned()),
+            traces_enabled: Setting::default_of(true),
+            metrics_enabled: Setting::default_of(true),
+            logs_enabled: Setting::default_of(false),
+            exporter: Setting::default_of(ExporterKind::File),
+            directory: Setting::default_of(PathBuf::from("runs")),
+            vllm_native_tracing: Setting::default_of(false),
+            groups: Vec::new(),
+        }
+    }
+}
+
+impl TelemetryConfig {
+    /// Reads the `telemetry:` block of a YAML run configuration.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not YAML, or its block holds an unknown key or a value of a
+    /// wrong type.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|source| crate::error::Kind::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::from_yaml(&text, &path.display().to_string())
+    }
+
+    /// Reads the `telemetry:` block out of YAML text; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As for [`from_file`](Self::from_file).
+    pub fn from_yaml(text: &str, name: &str) -> Result<Self, Error> {
+        let mut config = Self::default();
+        for (key, raw) in yaml::block(text, name)? {
+            config.set(&key, &raw)?;
+        }
+        Ok(config)
+    }
+
+    /// Applies overrides of the command line.
+    ///
+    /// # Errors
+    /// If one names an unknown key or holds a value of a wrong type.
+    pub fn with_overrides(mut self, overrides: &Overrides) -> Result<Self, Error> {
+        for (key, raw) in overrides.iter() {
+            self.set(key, raw)?;
+        }
+        Ok(self)
+    }
+
+    /// Makes span groups known that are not built in, so that `span_groups` can name them.
+    #[must_use]
+    pub fn with_groups(mut self, groups: &[&'static SpanGroup]) -> Self {
+        self.groups.extend(groups);
+        self
+    }
+
+    /// Switches telemetry on or off.
+    #[must_use]
+    pub fn with_enabled(mut self, enabled: bool) -> Self {
+        self.enabled = Setting::in_code(enabled);
+        self
+    }
+
+    /// Sets the groups whose spans are recorded, in the grammar of `span_groups`.
+    #[must_use]
+    pub fn with_span_groups(mut self, span_groups: impl Into<String>) -> Self {
+        self.span_groups = Setting::in_code(span_groups.into());
+        self
+    }
+
+    /// Sets the exporter.
+    #[must_use]
+    pub fn with_exporter(mut self, exporter: ExporterKind) -> Self {
+        self.exporter = Setting::in_code(exporter);
+        self
+    }
+
+    /// Sets the directory in which run folders are made.
+    #[must_use]
+    pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Setting::in_code(directory.into());
+        self
+    }
+
+    /// Sets `service.name`.
+    #[must_use]
+    pub fn with_service_name(mut self, name: impl Into<String>) -> Self {
+        self.service_name = Setting::in_code(name.into());
+        self
+    }
+
+    /// Whether anything is recorded.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.value
+    }
+
+    /// Where telemetry goes.
+    pub fn exporter(&self) -> ExporterKind {
+        self.exporter.value
+    }
+
+    fn set(&mut self, key: &str, raw: &Raw) -> Result<(), Error> {
+        match key {
+            "enabled" => self.enabled = raw.boolean()?,
+            "service_name" => self.service_name = raw.text("a name")?,
+            "span_groups" => self.span_groups = raw.text("presets and groups, such as per_step")?,
+            "traces_enabled" => self.traces_enabled = raw.boolean()?,
+            "metrics_enabled" => self.metrics_enabled = raw.boolean()?,
+            "logs_enabled" => self.logs_enabled = raw.boolean()?,
+            "exporter" => self.exporter = exporter(raw)?,
+            "directory" => self.directory = raw.text("a folder")?.map(PathBuf::from),
+            "vllm_native_tracing" => self.vllm_native_tracing = raw.boolean()?,
+            _ => return Err(unknown_key(key, raw.origin())),
+        }
+        Ok(())
+    }
+
+    /// The groups that are switched on, and the errors that only show when all is known.
+    pub(crate) fn validate(&self) -> Result<Selection, Error> {
+        for (key, setting, why) in [
+            (
+                "logs_enabled",
+                &self.logs_enabled,
+                "this version has no log bridge",
+            ),
+            (
+                "vllm_native_tracing",
+                &self.vllm_native_tracing,
+                "this version starts no engines",
+            ),
+        ] {
+            if setting.value {
+                let problem = format!("telemetry.{key} is true, but {why}; expected false");
+                return Err(Error::invalid(&setting.origin, problem));
+            }
+        }
+        self.selection(&self.span_groups)
+    }
+
+    /// Reads a `span_groups` text.
+    pub(crate) fn selection(&self, span_groups: &Setting<String>) -> Result<Selection, Error> {
+        Selection::parse(&span_groups.value, &self.groups).map_err(|UnknownGroup { word, known }| {
+            let hint = did_you_mean(&word, known.iter().copied());
+            Error::invalid(
+                &span_groups.origin,
+                format!(
+                    "unknown span group {word:?} in telemetry.span_groups{hint}; expected presets and groups \
+                     out of {}",
+                    known.join(", ")
+                ),
+            )
+        })
+    }
+
+    /// Takes over what the environment says of these values.
+    pub(crate) fn with_environment(mut self, environment: &Environment) -> Self {
+        const NAME: &str = "OTEL_SERVICE_NAME";
+        let is_overruled = matches!(self.service_name.origin, Origin::Default | Origin::File { .. });
+        if let Some(name) = environment.get(NAME).filter(|_| is_overruled) {
+            self.service_name = Setting {
+                value: name,
+                origin: Origin::Variable(NAME),
+            };
+        }
+        self
+    }
+
+    /// Each key with its value as YAML and its origin.
+    fn rows(&self) -> [(&'static str, String, &Origin); 9] {
+        let flag = |setting: &Setting<bool>| setting.value.to_string();
+        [
+            (KEYS[0], flag(&self.enabled), &self.enabled.origin),
+            (
+                KEYS[1],
+                quoted(&self.service_name.value),
+                &self.service_name.origin,
+            ),
+            (KEYS[2], quoted(&self.span_groups.value), &self.span_groups.origin),
+            (KEYS[3], flag(&self.traces_enabled), &self.traces_enabled.origin),
+            (KEYS[4], flag(&self.metrics_enabled), &self.metrics_enabled.origin),
+            (KEYS[5], flag(&self.logs_enabled), &self.logs_enabled.origin),
+            (
+                KEYS[6],
+                quoted(self.exporter.value.as_str()),
+                &self.exporter.origin,
+            ),
+            (
+                KEYS[7],
+                quoted(&self.directory.value.display().to_string()),
+                &self.directory.origin,
+            ),
+            (
+                KEYS[8],
+                flag(&self.vllm_native_tracing),
+                &self.vllm_native_tracing.origin,
+            ),
+        ]
+    }
+}
+
+impl fmt::Display for TelemetryConfig {
+    /// The effective configuration as a `telemetry:` block, with the origin of each value beside it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self
+            .rows()
+            .map(|(key, value, origin)| (format!("{key}: {value}"), origin));
+        let width = rows.iter().map(|(text, _)| text.len()).max().unwrap_or(0);
+        let mut text = "telemetry:\n".to_owned();
+        for (setting, origin) in rows {
+            writeln!(text, "  {setting:<width$}  # {origin}")?;
+        }
+        f.write_str(&text)
+    }
+}
+
+fn exporter(raw: &Raw) -> Result<Setting<ExporterKind>, Error> {
+    let names = ExporterKind::ALL.map(ExporterKind::as_str);
+    let text = raw.text("an exporter, console or file")?;
+    match ExporterKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == text.value)
+    {
+        Some(kind) => Ok(text.map(|_| kind)),
+        None if text.value == "otlp" => Err(Error::invalid(
+            raw.origin(),
+            "telemetry.exporter is \"otlp\", which this version does not have yet; expected console or file",
+        )),
+        None => Err(Error::invalid(
+            raw.origin(),
+            format!(
+                "unknown exporter {:?} in telemetry.exporter{}; expected console or file",
+                text.value,
+                did_you_mean(&text.value, names)
+            ),
+        )),
+    }
+}
+
+fn unknown_key(key: &str, origin: &Origin) -> Error {
+    let problem = if RETIRED.contains(&key) {
+        format!(
+            "telemetry.{key} was retired: every process that enables telemetry exports. Remove the key, and thin \
+             out processes behind the exporter"
+        )
+    } else {
+        let hint = did_you_mean(key, KEYS.iter().copied());
+        format!(
+            "unknown key telemetry.{key}{hint}; expected one of {}",
+            KEYS.join(", ")
+        )
+    };
+    Error::invalid(origin, problem)
+}
+
+/// How often metrics are collected; NeMo-RL's default, not the SDK's minute.
+const METRIC_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The collection interval of metrics.
+///
+/// # Errors
+/// If the variable holds no positive number of milliseconds.
+pub(crate) fn metric_interval(environment: &Environment) -> Result<Duration, Error> {
+    const NAME: &str = "OTEL_METRIC_EXPORT_INTERVAL";
+    match environment.get(NAME) {
+        None => Ok(METRIC_INTERVAL),
+        Some(text) => match text.parse() {
+            Ok(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
+            _ => Err(Error::invalid(
+                &Origin::Variable(NAME),
+                format!("expected a positive number of milliseconds, got {text:?}"),
+            )),
+        },
+    }
+}

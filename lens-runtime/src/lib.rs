@@ -1,0 +1,70 @@
+//! Instrumentation for reinforcement-learning training.
+//!
+//! Annotate the functions of a trainer, and see where each step's time and tokens go:
+//!
+//! ```
+//! use lens_runtime::rl_span;
+//!
+//! # struct Prompts(Vec<Vec<u32>>);
+//! # impl Prompts { fn lengths(&self) -> impl Iterator<Item = usize> { self.0.iter().map(Vec::len) } }
+//! #[rl_span(group = Generation, name = "rl.vllm.generate", tokens(input = prompts.lengths()))]
+//! async fn generate(prompts: &Prompts) -> Result<Vec<String>, std::io::Error> {
+//!     // …
+//! #   Ok(Vec::new())
+//! }
+//! ```
+//!
+//! A driver sets telemetry up from the `telemetry:` block of its run configuration, see
+//! [`Telemetry`] and [`TelemetryConfig`]. Without that, and for every group that is off, an
+//! annotated call costs one atomic load.
+//!
+//! The rooms of this crate, in reading order. Hot path: `group`, `span`, `outcome`, `value`,
+//! `step`, `pipeline`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
+//! `summary`. Signals: `metrics`. Beside them `groups` and `semconv` (names), `error`, and
+//! [`testing`].
+
+mod group;
+pub mod groups;
+
+mod outcome;
+mod pipeline;
+mod span;
+mod step;
+mod value;
+
+mod config;
+mod resource;
+mod telemetry;
+
+mod delivery;
+mod export;
+mod summary;
+
+mod metrics;
+
+mod error;
+pub mod semconv;
+pub mod testing;
+
+pub use config::{Environment, ExporterKind, Origin, Overrides, TelemetryConfig};
+pub use delivery::Counts;
+pub use error::Error;
+pub use group::{Bucket, SpanGroup};
+pub use lens_macros::rl_span;
+pub use metrics::{Scalar, record_step, scalars};
+pub use step::current_step;
+pub use summary::{Phase, Phases};
+pub use telemetry::{Health, RunReport, Telemetry};
+pub use value::{AttributeValue, TokenCounts};
+
+/// The OpenTelemetry API that Lens uses, so that a program can be sure to use the same version.
+pub use opentelemetry;
+
+/// What expansions of `#[rl_span]` call. Not for use by hand: it changes with any version.
+#[doc(hidden)]
+pub mod __private {
+    pub use core::option::Option::Some;
+
+    pub use crate::outcome::{AnyOutcome, ByType, ResultOutcome};
+    pub use crate::span::{enter, never, of, traced};
+}

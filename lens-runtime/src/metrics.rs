@@ -1,0 +1,217 @@
+//! Which numbers are recorded? The instruments, and the scalars of a training step.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use opentelemetry::KeyValue;
+use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, Severity};
+use opentelemetry::metrics::{Gauge, Histogram, Meter};
+
+use crate::pipeline::{self, Pipeline};
+use crate::semconv;
+
+/// The instruments of one pipeline, each made once.
+pub(crate) struct Instruments {
+    pub(crate) phase_duration: Histogram<f64>,
+    pub(crate) token_usage: Histogram<u64>,
+    pub(crate) operation_duration: Histogram<f64>,
+    meter: Meter,
+    scalars: Mutex<HashMap<&'static str, Gauge<f64>>>,
+}
+
+impl Instruments {
+    pub(crate) fn new(meter: Meter) -> Self {
+        Self {
+            phase_duration: meter
+                .f64_histogram(semconv::PHASE_DURATION)
+                .with_unit("s")
+                .with_description("Duration of annotated calls")
+                .with_boundaries(semconv::PHASE_DURATION_BOUNDS.to_vec())
+                .build(),
+            token_usage: meter
+                .u64_histogram(semconv::GEN_AI_CLIENT_TOKEN_USAGE)
+                .with_unit("{token}")
+                .with_description("Number of input and output tokens used")
+                .with_boundaries(semconv::TOKEN_USAGE_BOUNDS.to_vec())
+                .build(),
+            operation_duration: meter
+                .f64_histogram(semconv::GEN_AI_CLIENT_OPERATION_DURATION)
+                .with_unit("s")
+                .with_description("GenAI operation duration")
+                .with_boundaries(semconv::OPERATION_DURATION_BOUNDS.to_vec())
+                .build(),
+            meter,
+            scalars: Mutex::default(),
+        }
+    }
+
+    fn gauge(&self, scalar: &Scalar) -> Gauge<f64> {
+        let mut gauges = self.scalars.lock().unwrap_or_else(PoisonError::into_inner);
+        gauges
+            .entry(scalar.name)
+            .or_insert_with(|| {
+                self.meter
+                    .f64_gauge(scalar.name)
+                    .with_unit(scalar.unit)
+                    .with_description(scalar.description)
+                    .build()
+            })
+            .clone()
+    }
+}
+
+/// A number that a trainer reports once per step.
+///
+/// The usual ones are constants in [`scalars`]; declare others as constants of your own.
+///
+/// ```
+/// use lens_runtime::Scalar;
+///
+/// const CLIP_FRACTION: Scalar =
+///     Scalar::new("rl.clip.fraction", "1", "Share of tokens whose ratio was clipped");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scalar {
+    name: &'static str,
+    unit: &'static str,
+    description: &'static str,
+}
+
+impl Scalar {
+    /// A scalar with its metric name, its unit (UCUM, `1` for a ratio, empty if it has none) and
+    /// its meaning.
+    pub const fn new(name: &'static str, unit: &'static str, description: &'static str) -> Self {
+        Self {
+            name,
+            unit,
+            description,
+        }
+    }
+
+    /// The metric's name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// The scalars that RL trainers have in common, with the names that NeMo-RL gives them.
+pub mod scalars {
+    use super::Scalar;
+
+    /// Mean reward of the step's samples.
+    pub const REWARD_MEAN: Scalar = Scalar::new("rl.reward.mean", "", "Mean reward");
+    /// Divergence of the policy from the reference policy, without its coefficient.
+    pub const KL_DIVERGENCE: Scalar =
+        Scalar::new("rl.kl.divergence", "", "KL divergence from the reference policy");
+    /// Loss of the policy.
+    pub const POLICY_LOSS: Scalar = Scalar::new("rl.policy.loss", "", "Policy loss");
+    /// Loss of the critic.
+    pub const VALUE_LOSS: Scalar = Scalar::new("rl.value.loss", "", "Value loss");
+    /// Entropy of the policy.
+    pub const ENTROPY: Scalar = Scalar::new("rl.entropy", "", "Policy entropy");
+    /// Mean number of tokens of a response.
+    pub const RESPONSE_LENGTH_MEAN: Scalar =
+        Scalar::new("rl.response.length.mean", "{token}", "Mean response length");
+    /// Norm of the gradient, before clipping.
+    pub const GRAD_NORM: Scalar = Scalar::new("rl.grad_norm", "", "Gradient norm");
+    /// Learning rate.
+    pub const LEARNING_RATE: Scalar = Scalar::new("rl.learning_rate", "", "Learning rate");
+}
+
+/// Records the scalars of training step `step`, once per step.
+///
+/// Each value becomes a gauge of its name, for dashboards, and all of them one `rl.step.metrics`
+/// event with the step's number, in which every value is kept exactly: a gauge is sampled every
+/// few seconds and loses fast steps, the event does not. A value that is not finite is in the
+/// event, which is then a warning, and not in the gauge, which would show the last finite one.
+///
+/// Does nothing while metrics are off. No span group switches it off.
+///
+/// ```
+/// use lens_runtime::{record_step, scalars, testing};
+///
+/// let capture = testing::Capture::new("default");
+/// capture.run(|| record_step(3, &[(scalars::REWARD_MEAN, 0.25), (scalars::KL_DIVERGENCE, 0.01)]));
+/// assert_eq!(capture.gauge("rl.reward.mean"), Some(0.25));
+/// ```
+pub fn record_step(step: u64, values: &[(Scalar, f64)]) {
+    let Some(pipeline) = pipeline::current() else {
+        return;
+    };
+    let Some(instruments) = pipeline.instruments.as_ref() else {
+        return;
+    };
+    for (scalar, value) in values.iter().filter(|(_, value)| value.is_finite()) {
+        instruments.gauge(scalar).record(*value, &[]);
+    }
+    emit_event(&pipeline, step, values);
+}
+
+fn emit_event(pipeline: &Pipeline, step: u64, values: &[(Scalar, f64)]) {
+    let Some(logger) = pipeline.logger.as_ref() else {
+        return;
+    };
+    let (severity, text) = match values.iter().all(|(_, value)| value.is_finite()) {
+        true => (Severity::Info, "INFO"),
+        false => (Severity::Warn, "WARN"),
+    };
+    let mut record = logger.create_log_record();
+    record.set_event_name(semconv::STEP_METRICS_EVENT);
+    record.set_timestamp(std::time::SystemTime::now());
+    record.set_severity_number(severity);
+    record.set_severity_text(text);
+    record.add_attribute(
+        semconv::ITERATION,
+        AnyValue::Int(i64::try_from(step).unwrap_or(i64::MAX)),
+    );
+    record.add_attributes(
+        values
+            .iter()
+            .map(|(scalar, value)| (scalar.name, AnyValue::Double(*value))),
+    );
+    logger.emit(record);
+}
+
+/// What an annotated call to a model counted.
+#[derive(Default)]
+pub(crate) struct ModelCall {
+    pub(crate) model: Option<String>,
+    pub(crate) provider: Option<String>,
+    pub(crate) operation: Option<String>,
+    /// Tokens of each request.
+    pub(crate) input: Vec<u64>,
+    pub(crate) output: Vec<u64>,
+    /// Whether `tokens` or `operation` was given, which is what makes it a call to a model.
+    pub(crate) counted: bool,
+}
+
+impl ModelCall {
+    /// The attributes that its metrics have in common.
+    fn attributes(&self) -> Vec<KeyValue> {
+        let operation = self
+            .operation
+            .clone()
+            .unwrap_or_else(|| semconv::DEFAULT_OPERATION.to_owned());
+        let mut attributes = vec![KeyValue::new(semconv::GEN_AI_OPERATION_NAME, operation)];
+        if let Some(provider) = &self.provider {
+            attributes.push(KeyValue::new(semconv::GEN_AI_PROVIDER_NAME, provider.clone()));
+        }
+        if let Some(model) = &self.model {
+            attributes.push(KeyValue::new(semconv::GEN_AI_REQUEST_MODEL, model.clone()));
+        }
+        attributes
+    }
+
+    pub(crate) fn record(&self, instruments: &Instruments, seconds: f64, error_type: Option<&'static str>) {
+        let mut attributes = self.attributes();
+        for (kind, counts) in [("input", &self.input), ("output", &self.output)] {
+            attributes.push(KeyValue::new(semconv::GEN_AI_TOKEN_TYPE, kind));
+            for count in counts {
+                instruments.token_usage.record(*count, &attributes);
+            }
+            attributes.pop();
+        }
+        attributes.extend(error_type.map(|name| KeyValue::new(semconv::ERROR_TYPE, name)));
+        instruments.operation_duration.record(seconds, &attributes);
+    }
+}

@@ -1,0 +1,60 @@
+//! Into what is a call recorded?
+//!
+//! A pipeline is what a recorded call needs to know: a tracer, the instruments, a logger. The
+//! process has one between init and shutdown; a test has its own, which lies in the OpenTelemetry
+//! context and so reaches exactly what the test calls, on whatever thread.
+
+use std::sync::{Arc, LazyLock};
+
+use arc_swap::ArcSwapOption;
+use opentelemetry::Context;
+use opentelemetry_sdk::logs::SdkLogger;
+use opentelemetry_sdk::trace::SdkTracer;
+
+use crate::group::{Selection, SpanGroup, Wanted};
+use crate::metrics::Instruments;
+
+/// Where the calls of a process, or of a test, are recorded. What is `None` is off.
+pub(crate) struct Pipeline {
+    pub(crate) tracer: Option<SdkTracer>,
+    pub(crate) instruments: Option<Instruments>,
+    pub(crate) logger: Option<SdkLogger>,
+}
+
+/// A pipeline of a test, as it lies in the context.
+#[derive(Clone)]
+pub(crate) struct Captured {
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) selection: Arc<Selection>,
+}
+
+static ACTIVE: LazyLock<ArcSwapOption<Pipeline>> = LazyLock::new(ArcSwapOption::empty);
+
+/// Makes `pipeline` the one of the process; `None` ends recording.
+pub(crate) fn activate(pipeline: Option<Arc<Pipeline>>) {
+    ACTIVE.store(pipeline);
+}
+
+/// The pipeline of the caller, whatever its groups.
+pub(crate) fn current() -> Option<Arc<Pipeline>> {
+    captured()
+        .map(|captured| captured.pipeline)
+        .or_else(|| ACTIVE.load_full())
+}
+
+/// The pipeline for a call of `group` that passed the gate, and whether it makes a span. `None` if
+/// the call is not recorded after all.
+pub(crate) fn for_call(group: &SpanGroup, wanted: Wanted) -> Option<(Arc<Pipeline>, bool)> {
+    if let Some(captured) = wanted.captured.then(captured).flatten() {
+        let spans = captured.selection.includes(group);
+        return Some((captured.pipeline, spans));
+    }
+    let pipeline = (wanted.spans || wanted.metrics)
+        .then(|| ACTIVE.load_full())
+        .flatten()?;
+    Some((pipeline, wanted.spans))
+}
+
+fn captured() -> Option<Captured> {
+    Context::map_current(|context| context.get::<Captured>().cloned())
+}

@@ -1,0 +1,107 @@
+//! How is everything called? Each attribute and metric name stands here once.
+//!
+//! The `gen_ai.*` and `error.type` names are OpenTelemetry's (semantic conventions 1.37);
+//! the `rl.*` and `nemo.*` names are those of NeMo-RL's telemetry where it has one.
+
+/// Declares the constants, each documented by its meaning.
+macro_rules! names {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
+        $($(#[doc = $doc])+ pub const $name: &str = $text;)+
+    };
+}
+
+names! {
+    // Span attributes.
+    /// The number of the training step, counted from 1. On the step's span and in its baggage.
+    ITERATION = "rl.iteration";
+    /// The span group of a span or of a metric point.
+    GROUP = "rl.group";
+    /// How a call ended: `ok`, `error`, `panic` or `cancelled`.
+    OUTCOME = "rl.outcome";
+    /// What the time of a leaf span counts as: `productive`, `overhead`, `idle` or `wasted`.
+    BUCKET = "rl.bucket";
+    /// The name of the span that a metric point is about.
+    PHASE = "rl.phase";
+    /// Samples drawn for each prompt.
+    NUM_GENERATIONS_PER_PROMPT = "rl.num_generations_per_prompt";
+    /// The training step at which an evaluation ran.
+    STEP = "rl.step";
+    /// The type of the error with which a call ended.
+    ERROR_TYPE = "error.type";
+
+    // GenAI attributes.
+    /// What the model was asked to do, such as `text_completion` or `chat`.
+    GEN_AI_OPERATION_NAME = "gen_ai.operation.name";
+    /// Who served the model, such as `vllm`.
+    GEN_AI_PROVIDER_NAME = "gen_ai.provider.name";
+    /// The model that was asked for.
+    GEN_AI_REQUEST_MODEL = "gen_ai.request.model";
+    /// `input` or `output`.
+    GEN_AI_TOKEN_TYPE = "gen_ai.token.type";
+    /// Input tokens of a call, all its requests together.
+    GEN_AI_USAGE_INPUT_TOKENS = "gen_ai.usage.input_tokens";
+    /// Output tokens of a call, all its requests together.
+    GEN_AI_USAGE_OUTPUT_TOKENS = "gen_ai.usage.output_tokens";
+
+    // Metrics.
+    /// Histogram, seconds: the duration of every annotated call, by phase, group and outcome.
+    PHASE_DURATION = "rl.phase.duration";
+    /// Histogram, tokens: tokens of one request, by token type.
+    GEN_AI_CLIENT_TOKEN_USAGE = "gen_ai.client.token.usage";
+    /// Histogram, seconds: the duration of one call to a model.
+    GEN_AI_CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration";
+
+    // Log events.
+    /// The event that carries the scalars of one training step, exactly as they were given.
+    STEP_METRICS_EVENT = "rl.step.metrics";
+
+    // Resource attributes.
+    /// The name of the service.
+    SERVICE_NAME = "service.name";
+    /// Unique for each process.
+    SERVICE_INSTANCE_ID = "service.instance.id";
+    /// The same in every process of a run.
+    RUN_ID = "nemo.run.id";
+    /// Who started the run, if they said so.
+    USER_ID = "nemo.user.id";
+    /// The name of the machine.
+    HOST_NAME = "host.name";
+    /// The process id.
+    PROCESS_PID = "process.pid";
+}
+
+/// The instrumentation scope of everything that Lens makes.
+pub(crate) const SCOPE: &str = "lens";
+
+/// `gen_ai.operation.name` where an annotation counts tokens and names no operation.
+pub(crate) const DEFAULT_OPERATION: &str = "text_completion";
+
+/// Bounds of `rl.phase.duration` in seconds: from one millisecond (a reward on a small batch) to
+/// an hour (a generation phase on a large one), about three to a decade.
+pub(crate) const PHASE_DURATION_BOUNDS: &[f64] = &[
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0,
+    500.0, 1000.0, 2000.0, 3600.0,
+];
+
+/// Bounds that OpenTelemetry's conventions recommend for `gen_ai.client.token.usage`.
+pub(crate) const TOKEN_USAGE_BOUNDS: &[f64] = &[
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+];
+
+/// Bounds that OpenTelemetry's conventions recommend for `gen_ai.client.operation.duration`, in seconds.
+pub(crate) const OPERATION_DURATION_BOUNDS: &[f64] = &[
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+];

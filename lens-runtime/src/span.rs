@@ -1,0 +1,425 @@
+//! What happens when a call is recorded?
+//!
+//! The way of a call: [`enter`] passes the gate, or leaves; an [`Entry`] is described by the
+//! annotation and becomes a [`Call`], which is open until it is dropped; `run` or [`Traced`] runs the
+//! body in the span's context; `settle` learns from the result how it went. Whatever ends a call,
+//! it ends in one place, [`Open`]'s `drop`, with exactly one outcome.
+//!
+//! Nothing here knows of configuration, exporters or OTLP.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant, SystemTime};
+
+use opentelemetry::trace::{Status, TraceContextExt, Tracer as _};
+use opentelemetry::{Context, ContextGuard, KeyValue};
+use pin_project_lite::pin_project;
+
+use crate::group::{Bucket, SpanGroup};
+use crate::metrics::ModelCall;
+use crate::outcome::{Failure, Outcome};
+use crate::pipeline::{self, Pipeline};
+use crate::value::{AttributeValue, TokenCounts};
+use crate::{semconv, step};
+
+/// Opens a call, if its group is wanted. `describe` runs only then.
+#[inline]
+pub fn enter(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) -> Call {
+    if group.is_off() {
+        return Call(None);
+    }
+    match begin(group) {
+        None => Call(None),
+        Some(mut entry) => {
+            describe(&mut entry);
+            open(entry)
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn begin(group: &'static SpanGroup) -> Option<Entry> {
+    let wanted = group.wanted();
+    let (pipeline, spans) = pipeline::for_call(group, wanted)?;
+    if Context::map_current(Context::is_telemetry_suppressed) {
+        return None;
+    }
+    let spans = spans && pipeline.tracer.is_some();
+    Some(Entry {
+        pipeline,
+        group,
+        spans,
+        name: "",
+        attributes: Vec::new(),
+        step: None,
+        model_call: None,
+    })
+}
+
+/// A call about to begin, while the annotation describes it.
+pub struct Entry {
+    pipeline: Arc<Pipeline>,
+    group: &'static SpanGroup,
+    spans: bool,
+    name: &'static str,
+    attributes: Vec<KeyValue>,
+    step: Option<u64>,
+    model_call: Option<Box<ModelCall>>,
+}
+
+impl Entry {
+    /// The span's name.
+    pub fn name(&mut self, name: &'static str) {
+        self.name = name;
+    }
+
+    /// Whether there is a span to hold attributes.
+    pub fn has_span(&self) -> bool {
+        self.spans
+    }
+
+    /// Sets an attribute of the span.
+    pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
+        self.attributes
+            .extend(value.to_value().map(|value| KeyValue::new(key, value)));
+    }
+
+    /// The number of the training step that begins here. A number that is negative is none.
+    pub fn step(&mut self, number: impl TryInto<u64>) {
+        self.step = number.try_into().ok();
+    }
+
+    /// `gen_ai.request.model`.
+    pub fn model(&mut self, model: &(impl AsRef<str> + ?Sized)) {
+        self.model_call().model = Some(model.as_ref().to_owned());
+    }
+
+    /// `gen_ai.provider.name`.
+    pub fn provider(&mut self, provider: &(impl AsRef<str> + ?Sized)) {
+        self.model_call().provider = Some(provider.as_ref().to_owned());
+    }
+
+    /// `gen_ai.operation.name`.
+    pub fn operation(&mut self, operation: &(impl AsRef<str> + ?Sized)) {
+        let model_call = self.model_call();
+        model_call.operation = Some(operation.as_ref().to_owned());
+        model_call.counted = true;
+    }
+
+    /// Input tokens, known at entry.
+    pub fn input_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
+        let model_call = self.model_call();
+        model_call.counted = true;
+        counts.append_to(&mut model_call.input);
+    }
+
+    /// Output tokens, known at entry.
+    pub fn output_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
+        let model_call = self.model_call();
+        model_call.counted = true;
+        counts.append_to(&mut model_call.output);
+    }
+
+    fn model_call(&mut self) -> &mut ModelCall {
+        self.model_call.get_or_insert_default()
+    }
+}
+
+/// Starts the span, if there is one, and makes the context in which the body will run.
+#[inline(never)]
+fn open(entry: Entry) -> Call {
+    let Entry {
+        pipeline,
+        group,
+        spans,
+        name,
+        attributes,
+        step,
+        model_call,
+    } = entry;
+    let parent = Context::current();
+    let (began, began_at) = (Instant::now(), SystemTime::now());
+    let mut context = step.map(|number| step::within(&parent, number));
+    if let Some(bucket) = group.scope() {
+        context = Some(
+            context
+                .as_ref()
+                .unwrap_or(&parent)
+                .with_value(BucketScope(bucket)),
+        );
+    }
+    if let Some(tracer) = pipeline.tracer.as_ref().filter(|_| spans) {
+        let own = own_attributes(group, step, &parent, model_call.as_deref());
+        let builder = tracer
+            .span_builder(name)
+            .with_start_time(began_at)
+            .with_attributes(own.chain(attributes));
+        let around = context.as_ref().unwrap_or(&parent);
+        let span = tracer.build_with_context(builder, around);
+        context = Some(around.with_span(span));
+    }
+    Call(Some(Box::new(Open {
+        pipeline,
+        group,
+        name,
+        began,
+        began_at,
+        context,
+        spans,
+        model_call,
+        settled: None,
+        running: false,
+    })))
+}
+
+/// The attributes that Lens gives every span, before those of the user: where a limit cuts, it
+/// cuts theirs.
+fn own_attributes(
+    group: &SpanGroup,
+    step: Option<u64>,
+    parent: &Context,
+    model_call: Option<&ModelCall>,
+) -> impl Iterator<Item = KeyValue> + use<> {
+    let scope = parent.get::<BucketScope>().map(|scope| scope.0);
+    let bucket = group.bucket().map(|own| scope.unwrap_or(own));
+    let model_call = model_call.map(|call| {
+        [
+            (semconv::GEN_AI_OPERATION_NAME, &call.operation),
+            (semconv::GEN_AI_PROVIDER_NAME, &call.provider),
+            (semconv::GEN_AI_REQUEST_MODEL, &call.model),
+        ]
+        .map(|(key, text)| text.as_ref().map(|text| KeyValue::new(key, text.clone())))
+    });
+    [
+        Some(KeyValue::new(semconv::GROUP, group.name())),
+        bucket.map(|bucket| KeyValue::new(semconv::BUCKET, bucket.as_str())),
+        step.map(|step| KeyValue::new(semconv::ITERATION, i64::try_from(step).unwrap_or(i64::MAX))),
+    ]
+    .into_iter()
+    .flatten()
+    .chain(model_call.into_iter().flatten().flatten())
+}
+
+/// What leaf spans beneath count as, in the context.
+struct BucketScope(Bucket);
+
+/// A call of an annotated function; off, or open until it is dropped.
+pub struct Call(Option<Box<Open>>);
+
+impl Call {
+    /// Whether the call is recorded.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether there is a span to hold attributes.
+    pub fn has_span(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| open.spans)
+    }
+
+    /// Runs the body with its arguments, within the span.
+    #[inline]
+    pub fn run<A, R>(&mut self, arguments: A, body: impl FnOnce(A) -> R) -> R {
+        let _attached = self.resume();
+        body(arguments)
+    }
+
+    /// Sets an attribute of the span.
+    pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
+        if let Some((open, value)) = self.0.as_ref().zip(value.to_value()) {
+            open.set_attribute(KeyValue::new(key, value));
+        }
+    }
+
+    /// Input tokens, known from the result.
+    pub fn input_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
+        if let Some(model_call) = self.counted() {
+            counts.append_to(&mut model_call.input);
+        }
+    }
+
+    /// Output tokens, known from the result.
+    pub fn output_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
+        if let Some(model_call) = self.counted() {
+            counts.append_to(&mut model_call.output);
+        }
+    }
+
+    /// The body returned; this is how it went.
+    pub fn settle(&mut self, failure: Option<Failure>) {
+        if let Some(open) = &mut self.0 {
+            open.settled = Some(failure.map_or(Outcome::Ok, Outcome::Error));
+        }
+    }
+
+    /// Makes the span current while the body runs on this thread. Until `pause` or `settle`, the
+    /// body is running: if the call ends before, a panic ended it.
+    #[inline]
+    fn resume(&mut self) -> Option<ContextGuard> {
+        let open = self.0.as_mut()?;
+        open.running = true;
+        open.context.clone().map(Context::attach)
+    }
+
+    /// The body waits.
+    fn pause(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.running = false;
+        }
+    }
+
+    fn counted(&mut self) -> Option<&mut ModelCall> {
+        let model_call = self.0.as_mut()?.model_call.get_or_insert_default();
+        model_call.counted = true;
+        Some(model_call)
+    }
+}
+
+/// A call that is recorded and has not ended.
+struct Open {
+    pipeline: Arc<Pipeline>,
+    group: &'static SpanGroup,
+    name: &'static str,
+    began: Instant,
+    began_at: SystemTime,
+    /// The context of the body; `None` if it is that of the caller.
+    context: Option<Context>,
+    spans: bool,
+    model_call: Option<Box<ModelCall>>,
+    settled: Option<Outcome>,
+    running: bool,
+}
+
+impl Open {
+    fn set_attribute(&self, attribute: KeyValue) {
+        if let Some(context) = self.context.as_ref().filter(|_| self.spans) {
+            context.span().set_attribute(attribute);
+        }
+    }
+
+    fn end_span(&self, outcome: Outcome, elapsed: Duration) {
+        let Some(context) = self.context.as_ref().filter(|_| self.spans) else {
+            return;
+        };
+        let span = context.span();
+        span.set_attribute(KeyValue::new(semconv::OUTCOME, outcome.as_str()));
+        if let Some(error_type) = outcome.error_type() {
+            span.set_attribute(KeyValue::new(semconv::ERROR_TYPE, error_type));
+            span.set_status(Status::error(match outcome {
+                Outcome::Panic => "panic",
+                _ => "",
+            }));
+        }
+        if let Some(model_call) = &self.model_call {
+            let sides = [
+                (semconv::GEN_AI_USAGE_INPUT_TOKENS, &model_call.input),
+                (semconv::GEN_AI_USAGE_OUTPUT_TOKENS, &model_call.output),
+            ];
+            for (key, counts) in sides.into_iter().filter(|(_, counts)| !counts.is_empty()) {
+                let sum = counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
+                span.set_attribute(KeyValue::new(key, i64::try_from(sum).unwrap_or(i64::MAX)));
+            }
+        }
+        // The wall clock may be set while the call runs; its duration is that of the steady clock.
+        span.end_with_timestamp(self.began_at + elapsed);
+    }
+
+    fn record_metrics(&self, outcome: Outcome, elapsed: Duration) {
+        let Some(instruments) = &self.pipeline.instruments else {
+            return;
+        };
+        let seconds = elapsed.as_secs_f64();
+        let attributes = [
+            KeyValue::new(semconv::PHASE, self.name),
+            KeyValue::new(semconv::GROUP, self.group.name()),
+            KeyValue::new(semconv::OUTCOME, outcome.as_str()),
+        ];
+        instruments.phase_duration.record(seconds, &attributes);
+        if let Some(model_call) = self.model_call.as_ref().filter(|call| call.counted) {
+            model_call.record(instruments, seconds, outcome.error_type());
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let elapsed = self.began.elapsed();
+        let outcome = match (self.settled, self.running) {
+            (Some(outcome), _) => outcome,
+            (None, true) => Outcome::Panic,
+            (None, false) => Outcome::Cancelled,
+        };
+        self.end_span(outcome, elapsed);
+        self.record_metrics(outcome, elapsed);
+    }
+}
+
+/// Runs the body of an annotated `async fn` within its span.
+pub fn traced<F: Future>(call: Call, body: F) -> Traced<F> {
+    Traced {
+        call: Some(call),
+        body: Some(body),
+    }
+}
+
+pin_project! {
+    /// The body of an annotated `async fn`. Its output is the call, to be settled, and the result.
+    pub struct Traced<F> {
+        // Taken when the body is done.
+        call: Option<Call>,
+        // Emptied early by a drop before that, while the span is still current.
+        #[pin]
+        body: Option<F>,
+    }
+
+    impl<F> PinnedDrop for Traced<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(call) = this.call.as_ref().filter(|call| call.is_on()) {
+                let _attached = call.context();
+                this.body.set(None);
+            }
+        }
+    }
+}
+
+impl Call {
+    /// Makes the span current without saying that the body runs.
+    fn context(&self) -> Option<ContextGuard> {
+        self.0.as_ref()?.context.clone().map(Context::attach)
+    }
+}
+
+impl<F: Future> Future for Traced<F> {
+    type Output = (Call, F::Output);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let (Some(call), Some(body)) = (this.call.as_mut(), this.body.as_pin_mut()) else {
+            unreachable!("the expansion awaits this future once, so it is not polled when it is done")
+        };
+        let attached = call.resume();
+        let out = body.poll(cx);
+        drop(attached);
+        if out.is_pending() {
+            call.pause();
+        }
+        let out = ready!(out);
+        let call = this.call.take().unwrap_or(Call(None));
+        Poll::Ready((call, out))
+    }
+}
+
+/// Applies a closure of the annotation to the successful value. The lifetime is named so that the
+/// closure may return something that borrows from the value.
+pub fn of<'a, T: ?Sized, R>(value: &'a T, closure: impl FnOnce(&'a T) -> R) -> R {
+    closure(value)
+}
+
+/// A value that is never made; only its type is used, to tell the body what to coerce to.
+pub fn never<T>() -> T {
+    unreachable!("stands behind `if false`")
+}

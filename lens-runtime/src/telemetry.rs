@@ -1,0 +1,423 @@
+//! How does telemetry begin and end?
+//!
+//! Set-up happens once, on the driver, and fails loudly there or not at all. From then on nothing
+//! here fails: what could not be delivered is counted, and told at the end.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry::logs::LoggerProvider as _;
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::logs::SdkLoggerProvider;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::trace::SdkTracerProvider;
+
+use crate::config::{self, Environment, ExporterKind, Origin, Setting, TelemetryConfig};
+use crate::delivery::{Counts, Delivery, MetricCourier, Signal};
+use crate::error::{Error, Kind};
+use crate::export::{Exporter, Files};
+use crate::group::{self, Selection};
+use crate::metrics::Instruments;
+use crate::pipeline::{self, Pipeline};
+use crate::resource::Identity;
+use crate::semconv;
+use crate::summary::Phases;
+
+/// How long a handle that is dropped waits for what is left to be written.
+const DROP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The run whose telemetry is on in this process.
+static ACTIVE_RUN: Mutex<Option<String>> = Mutex::new(None);
+
+/// A run's telemetry; keep it until the run is over.
+///
+/// [`shutdown`](Self::shutdown) ends it and reports; a handle that is dropped, also by a panic, does
+/// the same with a deadline of 5 s. A handle in a `static`, and a program that ends by
+/// `std::process::exit`, never drop it: call `shutdown` there.
+///
+/// # Example
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use lens_runtime::{Overrides, Telemetry, TelemetryConfig};
+///
+/// fn main() -> Result<(), lens_runtime::Error> {
+///     let mut args: Vec<String> = std::env::args().collect();
+///     let overrides = Overrides::take_from(&mut args)?;
+///     let config = TelemetryConfig::from_file("run.yaml")?.with_overrides(&overrides)?;
+///     let telemetry = Telemetry::init_driver(config)?;
+///
+///     // train(args)
+///
+///     let report = telemetry.shutdown(Duration::from_secs(5));
+///     println!("{report}");
+///     Ok(())
+/// }
+/// ```
+#[must_use = "dropping the handle ends the telemetry at once"]
+pub struct Telemetry {
+    /// `None` if telemetry is off, or has ended.
+    running: Option<Running>,
+}
+
+struct Running {
+    config: TelemetryConfig,
+    run_id: String,
+    folder: Option<PathBuf>,
+    delivery: Delivery,
+    tracer_provider: Option<SdkTracerProvider>,
+    meter_provider: Option<SdkMeterProvider>,
+}
+
+impl Telemetry {
+    /// Sets up the telemetry of the process that drives the run. With `enabled: false` it only
+    /// checks the configuration.
+    ///
+    /// The run's id is `LENS_RUN_ID`, `NEMO_RL_OTEL_RUN_ID` or `SLURM_JOB_ID`, whichever is set
+    /// first in this order, and otherwise twelve random hex digits.
+    ///
+    /// # Errors
+    /// If the configuration means nothing, if the run's folder cannot be written, or if telemetry is
+    /// on already.
+    pub fn init_driver(config: TelemetryConfig) -> Result<Self, Error> {
+        Self::init_driver_in(config, &Environment::of_process())
+    }
+
+    /// The same, with these environment variables instead of the process's.
+    ///
+    /// # Errors
+    /// As for [`init_driver`](Self::init_driver).
+    pub fn init_driver_in(config: TelemetryConfig, environment: &Environment) -> Result<Self, Error> {
+        let config = config.with_environment(environment);
+        let selection = config.validate()?;
+        let metric_interval = config::metric_interval(environment)?;
+        let identity = Identity::detect(&config, environment)?;
+        if !config.enabled.value {
+            return Ok(Self { running: None });
+        }
+        let mut active = ACTIVE_RUN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(run_id) = &*active {
+            return Err(Kind::AlreadyInitialized {
+                run_id: run_id.clone(),
+            }
+            .into());
+        }
+        let (exporter, folder) = exporter(&config, &identity)?;
+        let running = Running::start(config, identity, exporter, folder, metric_interval)?;
+        *active = Some(running.run_id.clone());
+        drop(active);
+        running.select(selection);
+        running.announce();
+        Ok(Self {
+            running: Some(running),
+        })
+    }
+
+    /// Whether anything is recorded.
+    pub fn is_on(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// The run's id; `None` if telemetry is off.
+    pub fn run_id(&self) -> Option<&str> {
+        self.running.as_ref().map(|running| running.run_id.as_str())
+    }
+
+    /// The run's folder; `None` if no files are written.
+    pub fn folder(&self) -> Option<&Path> {
+        self.running.as_ref()?.folder.as_deref()
+    }
+
+    /// Switches span groups while the program runs. Calls that are under way end as they began.
+    ///
+    /// # Errors
+    /// If the text names an unknown group; nothing is switched then.
+    pub fn set_span_groups(&self, span_groups: &str) -> Result<(), Error> {
+        let Some(running) = &self.running else {
+            return Ok(());
+        };
+        let selection = running
+            .config
+            .selection(&Setting::in_code(span_groups.to_owned()))?;
+        running.select(selection);
+        Ok(())
+    }
+
+    /// Writes what was recorded so far, within `deadline`. Whether all of it was written.
+    pub fn flush(&self, deadline: Duration) -> bool {
+        let Some(running) = &self.running else { return true };
+        let until = Instant::now() + deadline;
+        if let Some(provider) = &running.meter_provider {
+            // It fails only if the collection cannot be queued, which is counted.
+            let _counted = provider.force_flush();
+        }
+        running.delivery.flush(until)
+    }
+
+    /// What became of the records so far.
+    pub fn health(&self) -> Health {
+        self.running
+            .as_ref()
+            .map_or_else(Health::default, |running| Health::of(&running.delivery))
+    }
+
+    /// Ends the telemetry: writes what is left, within `deadline`, and reports. Afterwards annotated
+    /// calls are off, and telemetry can be set up again.
+    pub fn shutdown(mut self, deadline: Duration) -> RunReport {
+        match self.running.take() {
+            Some(running) => running.stop(deadline),
+            None => RunReport::default(),
+        }
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop(DROP_DEADLINE);
+        }
+    }
+}
+
+impl Running {
+    /// Builds everything and makes it the process's.
+    fn start(
+        config: TelemetryConfig,
+        identity: Identity,
+        exporter: Exporter,
+        folder: Option<PathBuf>,
+        metric_interval: Duration,
+    ) -> Result<Self, Error> {
+        let encode = exporter.metrics_encoder();
+        let delivery = Delivery::start(exporter).map_err(|source| Kind::Thread { source })?;
+        let scope = InstrumentationScope::builder(semconv::SCOPE)
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .build();
+        let tracer_provider = config.traces_enabled.value.then(|| {
+            SdkTracerProvider::builder()
+                .with_span_processor(delivery.clone())
+                .with_resource(identity.resource.clone())
+                .build()
+        });
+        let meter_provider = config.metrics_enabled.value.then(|| {
+            let courier = MetricCourier {
+                delivery: delivery.clone(),
+                encode,
+                closed: AtomicBool::new(false),
+            };
+            let reader = PeriodicReader::builder(courier)
+                .with_interval(metric_interval)
+                .build();
+            SdkMeterProvider::builder()
+                .with_reader(reader)
+                .with_resource(identity.resource.clone())
+                .build()
+        });
+        let logger_provider = config.metrics_enabled.value.then(|| {
+            SdkLoggerProvider::builder()
+                .with_log_processor(delivery.clone())
+                .with_resource(identity.resource.clone())
+                .build()
+        });
+        pipeline::activate(Some(Arc::new(Pipeline {
+            tracer: tracer_provider
+                .as_ref()
+                .map(|provider| provider.tracer_with_scope(scope.clone())),
+            instruments: meter_provider
+                .as_ref()
+                .map(|provider| Instruments::new(provider.meter_with_scope(scope.clone()))),
+            logger: logger_provider
+                .as_ref()
+                .map(|provider| provider.logger_with_scope(scope)),
+        })));
+        group::join_all(&config.groups);
+        Ok(Self {
+            run_id: identity.run_id,
+            config,
+            folder,
+            delivery,
+            tracer_provider,
+            meter_provider,
+        })
+    }
+
+    fn select(&self, selection: Selection) {
+        let spans = if self.tracer_provider.is_some() {
+            selection
+        } else {
+            Selection::default()
+        };
+        group::select(spans, self.meter_provider.is_some());
+    }
+
+    /// Tells the program's log what is on, and by whose word.
+    fn announce(&self) {
+        tracing::info!(
+            run_id = self.run_id,
+            folder = ?self.folder,
+            "telemetry is on\n{}",
+            self.config
+        );
+    }
+
+    fn stop(self, deadline: Duration) -> RunReport {
+        let until = Instant::now() + deadline;
+        group::select(Selection::default(), false);
+        pipeline::activate(None);
+        if let Some(provider) = &self.tracer_provider {
+            // Spans that end from here on have nowhere to go.
+            let _infallible = provider.shutdown();
+        }
+        if let Some(provider) = &self.meter_provider {
+            // Collects once more. It fails only if the collection cannot be queued, which is counted.
+            let _counted = provider.shutdown();
+        }
+        let phases = self.delivery.close(until).unwrap_or_default();
+        let health = Health::of(&self.delivery);
+        *ACTIVE_RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let report = RunReport {
+            run_id: Some(self.run_id),
+            folder: self.folder,
+            phases,
+            health,
+        };
+        if report.health.is_lossy() {
+            tracing::warn!("{}", report.losses());
+            eprintln!("lens: {}", report.losses());
+        }
+        report
+    }
+}
+
+/// Makes the exporter; for files, also the run's folder with the effective configuration in it,
+/// which shows at once whether it can be written.
+fn exporter(config: &TelemetryConfig, identity: &Identity) -> Result<(Exporter, Option<PathBuf>), Error> {
+    let resource = identity.resource.clone();
+    match config.exporter.value {
+        ExporterKind::Console => Ok((Exporter::Console { resource }, None)),
+        ExporterKind::File => {
+            let folder = config.directory.value.join(identity.folder_name());
+            let text = format!(
+                "# Effective telemetry configuration.\n# run: {} ({})\n# process: {}\n{config}",
+                identity.run_id,
+                match &identity.run_id_origin {
+                    Origin::Default => "random".to_owned(),
+                    origin => origin.to_string(),
+                },
+                identity.instance_id,
+            );
+            let files = Files::in_folder(folder.clone(), identity.process_name())
+                .and_then(|files| files.write_once("config", "yaml", &text).map(|_| files))
+                .map_err(|source| Kind::Folder {
+                    path: folder.clone(),
+                    origin: config.directory.origin.clone(),
+                    source,
+                })?;
+            Ok((Exporter::File { resource, files }, Some(folder)))
+        }
+    }
+}
+
+/// What became of the records that the process made, by signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Spans.
+    pub traces: Counts,
+    /// Collections of metrics.
+    pub metrics: Counts,
+    /// Log records.
+    pub logs: Counts,
+}
+
+impl Health {
+    fn of(delivery: &Delivery) -> Self {
+        let [traces, metrics, logs] = Signal::ALL.map(|signal| delivery.counts(signal));
+        Self {
+            traces,
+            metrics,
+            logs,
+        }
+    }
+
+    fn by_signal(&self) -> [(Signal, Counts); 3] {
+        [
+            (Signal::Traces, self.traces),
+            (Signal::Metrics, self.metrics),
+            (Signal::Logs, self.logs),
+        ]
+    }
+
+    /// Whether a record was lost or has not been written yet.
+    fn is_lossy(&self) -> bool {
+        self.by_signal()
+            .iter()
+            .any(|(_, counts)| counts.lost() + counts.pending() > 0)
+    }
+}
+
+/// What a run's telemetry has to tell at its end.
+///
+/// Written out, it is the table of the run's [`Phases`], where the files are, and what was lost.
+#[derive(Clone, Debug, Default)]
+pub struct RunReport {
+    /// The run's id; `None` if telemetry was off.
+    pub run_id: Option<String>,
+    /// The run's folder; `None` if no files were written.
+    pub folder: Option<PathBuf>,
+    /// Where the time went.
+    pub phases: Phases,
+    /// What became of the records.
+    pub health: Health,
+}
+
+impl RunReport {
+    fn losses(&self) -> String {
+        let by_signal: Vec<_> = self
+            .health
+            .by_signal()
+            .into_iter()
+            .filter(|(_, counts)| counts.lost() + counts.pending() > 0)
+            .map(|(signal, counts)| {
+                format!(
+                    "{} of {} {} (refused {}, failed {}, left at shutdown {})",
+                    counts.lost() + counts.pending(),
+                    counts.made,
+                    signal.as_str(),
+                    counts.refused,
+                    counts.failed,
+                    counts.pending(),
+                )
+            })
+            .collect();
+        format!("telemetry was lost: {}", by_signal.join(", "))
+    }
+}
+
+impl fmt::Display for RunReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(run_id) = &self.run_id else {
+            return f.write_str("telemetry was off");
+        };
+        if !self.phases.is_empty() {
+            writeln!(f, "{}", self.phases)?;
+        }
+        write!(
+            f,
+            "telemetry of run {run_id}: {} spans",
+            self.health.traces.exported
+        )?;
+        match &self.folder {
+            Some(folder) => write!(f, " in {}", folder.display())?,
+            None => f.write_str(" on the console")?,
+        }
+        if self.health.is_lossy() {
+            write!(f, "\n{}", self.losses())?;
+        }
+        Ok(())
+    }
+}

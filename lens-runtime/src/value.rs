@@ -1,0 +1,204 @@
+//! What may stand on the right-hand side in an annotation? Attribute values and token counts.
+
+use opentelemetry::{Array, StringValue, Value};
+
+/// A value that a span attribute can hold.
+///
+/// Implemented for booleans, integers, floats and strings, references to them, slices and vectors
+/// of them, and `Option`, of which `None` records nothing. Integers beyond `i64`, which is all
+/// that OpenTelemetry has, saturate.
+///
+/// ```
+/// use lens_runtime::{groups, rl_span, testing};
+///
+/// #[rl_span(group = Rollout, name = "rollout", attributes(size = sizes, note = note))]
+/// fn rollout(sizes: &[u32], note: Option<&str>) {}
+///
+/// let capture = testing::Capture::new("all");
+/// capture.run(|| rollout(&[1, 2], None));
+/// assert_eq!(capture.spans()[0].attribute("size").unwrap().to_string(), "[1,2]");
+/// assert_eq!(capture.spans()[0].attribute("note"), None);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the value of a span attribute",
+    label = "expected a boolean, a number, a string, a list of them, or an `Option`",
+    note = "take what you want to see of it, for example `shape.len()` or `config.name.as_str()`"
+)]
+pub trait AttributeValue {
+    /// The value, copied; `None` records nothing.
+    fn to_value(&self) -> Option<Value>;
+}
+
+impl<T: AttributeValue + ?Sized> AttributeValue for &T {
+    fn to_value(&self) -> Option<Value> {
+        (**self).to_value()
+    }
+}
+
+impl<T: AttributeValue> AttributeValue for Option<T> {
+    fn to_value(&self) -> Option<Value> {
+        self.as_ref().and_then(AttributeValue::to_value)
+    }
+}
+
+impl AttributeValue for str {
+    fn to_value(&self) -> Option<Value> {
+        Some(Value::String(StringValue::from(self.to_owned())))
+    }
+}
+
+impl AttributeValue for String {
+    fn to_value(&self) -> Option<Value> {
+        self.as_str().to_value()
+    }
+}
+
+impl<T: ListItem> AttributeValue for [T] {
+    fn to_value(&self) -> Option<Value> {
+        Some(Value::Array(T::list(self)))
+    }
+}
+
+impl<T: ListItem, const N: usize> AttributeValue for [T; N] {
+    fn to_value(&self) -> Option<Value> {
+        self.as_slice().to_value()
+    }
+}
+
+impl<T: ListItem> AttributeValue for Vec<T> {
+    fn to_value(&self) -> Option<Value> {
+        self.as_slice().to_value()
+    }
+}
+
+/// A value that may stand in a list.
+#[doc(hidden)]
+pub trait ListItem: Sized {
+    fn list(items: &[Self]) -> Array;
+}
+
+impl ListItem for String {
+    fn list(items: &[Self]) -> Array {
+        Array::String(items.iter().map(|item| StringValue::from(item.clone())).collect())
+    }
+}
+
+impl ListItem for &str {
+    fn list(items: &[Self]) -> Array {
+        Array::String(
+            items
+                .iter()
+                .map(|item| StringValue::from((*item).to_owned()))
+                .collect(),
+        )
+    }
+}
+
+macro_rules! scalars {
+    ($($ty:ty => $variant:ident, |$value:ident| $convert:expr;)+) => {
+        $(
+            impl AttributeValue for $ty {
+                fn to_value(&self) -> Option<Value> {
+                    let $value = *self;
+                    Some(Value::$variant($convert))
+                }
+            }
+
+            impl ListItem for $ty {
+                fn list(items: &[Self]) -> Array {
+                    Array::$variant(items.iter().map(|item| { let $value = *item; $convert }).collect())
+                }
+            }
+        )+
+    };
+}
+
+scalars! {
+    bool => Bool, |value| value;
+    f32 => F64, |value| f64::from(value);
+    f64 => F64, |value| value;
+    i8 => I64, |value| i64::from(value);
+    i16 => I64, |value| i64::from(value);
+    i32 => I64, |value| i64::from(value);
+    i64 => I64, |value| value;
+    isize => I64, |value| i64::try_from(value).unwrap_or(i64::MAX);
+    u8 => I64, |value| i64::from(value);
+    u16 => I64, |value| i64::from(value);
+    u32 => I64, |value| i64::from(value);
+    u64 => I64, |value| i64::try_from(value).unwrap_or(i64::MAX);
+    usize => I64, |value| i64::try_from(value).unwrap_or(i64::MAX);
+}
+
+/// Token counts: one number for one request, or an iterable of numbers, one for each request.
+///
+/// `Shape` only tells the two kinds apart for the compiler, which finds it by itself.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a token count",
+    label = "expected an unsigned number, or an iterable of them with one for each request",
+    note = "for example `prompt.len()`, or `prompts.iter().map(|prompt| prompt.len())`"
+)]
+pub trait TokenCounts<Shape> {
+    /// Appends the counts, one for each request.
+    fn append_to(self, counts: &mut Vec<u64>);
+}
+
+/// One number of tokens.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a token count",
+    label = "expected an unsigned number of tokens"
+)]
+pub trait TokenCount {
+    fn count(self) -> u64;
+}
+
+impl<T: TokenCount + Copy> TokenCount for &T {
+    fn count(self) -> u64 {
+        (*self).count()
+    }
+}
+
+/// The shape of a single number.
+#[doc(hidden)]
+pub enum One {}
+
+/// The shape of an iterable of numbers.
+#[doc(hidden)]
+pub enum Each {}
+
+impl<I> TokenCounts<Each> for I
+where
+    I: IntoIterator,
+    I::Item: TokenCount,
+{
+    fn append_to(self, counts: &mut Vec<u64>) {
+        counts.extend(self.into_iter().map(TokenCount::count));
+    }
+}
+
+macro_rules! token_counts {
+    ($($ty:ty),+) => {
+        $(
+            impl TokenCount for $ty {
+                fn count(self) -> u64 {
+                    // Every unsigned number of a supported platform fits in 64 bits.
+                    u64::try_from(self).unwrap_or(u64::MAX)
+                }
+            }
+
+            impl TokenCounts<One> for $ty {
+                fn append_to(self, counts: &mut Vec<u64>) {
+                    counts.push(self.count());
+                }
+            }
+
+            impl TokenCounts<One> for &$ty {
+                fn append_to(self, counts: &mut Vec<u64>) {
+                    counts.push((*self).count());
+                }
+            }
+        )+
+    };
+}
+
+token_counts!(u8, u16, u32, u64, usize);
