@@ -1,1 +1,250 @@
+//! What does a configuration mean, and what is said of one that means nothing?
 //!
+//! Nothing here reads the real environment, and nothing switches telemetry on: a configuration is
+//! checked in full even if it is off.
+
+use lens_runtime::{Environment, ExporterKind, Overrides, Telemetry, TelemetryConfig};
+
+/// A run configuration with other things in it, as trainers have them.
+const RUN: &str = "\
+defaults: [base, _self_]
+grpo:
+  num_prompts_per_step: 32
+policy: {model_name: tiny, 1: one, \"yes\": no}
+telemetry:
+  enabled: true
+  span_groups: Per_Step
+  metrics_enabled: true
+  logs_enabled: false
+  vllm_native_tracing: false
+";
+
+fn overrides(arguments: &[&str]) -> (Overrides, Vec<String>) {
+    let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    let overrides = Overrides::take_from(&mut arguments).unwrap();
+    (overrides, arguments)
+}
+
+/// The error of a configuration that is checked as a driver does, without switching it on.
+fn error(yaml: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    let checked = Overrides::take_from(&mut arguments)
+        .and_then(|overrides| TelemetryConfig::from_yaml(yaml, "run.yaml")?.with_overrides(&overrides))
+        .and_then(|config| {
+            let variables = Environment::of_pairs(variables.iter().copied());
+            Telemetry::init_driver_in(config.with_enabled(false), &variables)
+        });
+    match checked {
+        Ok(_) => panic!("expected an error of {yaml:?} {arguments:?} {variables:?}"),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+#[test]
+fn the_block_is_found_in_a_larger_file() {
+    let config = TelemetryConfig::from_yaml(RUN, "run.yaml").unwrap();
+    assert!(config.is_enabled());
+    assert_eq!(
+        config.to_string(),
+        "\
+telemetry:
+  enabled: true               # run.yaml:6:12
+  service_name: \"rl-trainer\"  # default
+  span_groups: \"Per_Step\"     # run.yaml:7:16
+  traces_enabled: true        # default
+  metrics_enabled: true       # run.yaml:8:20
+  logs_enabled: false         # run.yaml:9:17
+  exporter: \"file\"            # default
+  directory: \"runs\"           # default
+  vllm_native_tracing: false  # run.yaml:10:24
+"
+    );
+}
+
+#[test]
+fn the_effective_configuration_can_be_read_back() {
+    let config = TelemetryConfig::from_yaml(RUN, "run.yaml")
+        .unwrap()
+        .with_service_name("a \"quoted\" name: # with all that YAML knows")
+        .with_exporter(ExporterKind::Console);
+    let values = |config: &TelemetryConfig| -> Vec<String> {
+        let text = config.to_string();
+        text.lines().filter_map(|line| line.rsplit_once("  # ")).map(|(value, _)| value.to_owned()).collect()
+    };
+    let again = TelemetryConfig::from_yaml(&config.to_string(), "effective.yaml").unwrap();
+    assert_eq!(values(&again), values(&config));
+}
+
+#[test]
+fn a_file_without_a_block_or_with_an_empty_one_has_telemetry_off() {
+    for yaml in ["", "policy: {}\n", "telemetry:\n", "telemetry: {}\n", "# nothing\n", "just text"] {
+        assert!(!TelemetryConfig::from_yaml(yaml, "run.yaml").unwrap().is_enabled(), "{yaml:?}");
+    }
+}
+
+#[test]
+fn overrides_are_taken_out_of_the_arguments_and_the_rest_stays_in_order() {
+    let (overrides, rest) = overrides(&[
+        "grpo",
+        "++telemetry.enabled=true",
+        "--seed",
+        "3",
+        "+telemetry.exporter=console",
+        "telemetry.span_groups=default,generation",
+        "telemetry.json",
+        "trainer.telemetry.enabled=true",
+        "--",
+        "++telemetry.enabled=false",
+    ]);
+    assert_eq!(
+        rest,
+        [
+            "grpo",
+            "--seed",
+            "3",
+            "telemetry.json",
+            "trainer.telemetry.enabled=true",
+            "--",
+            "++telemetry.enabled=false"
+        ]
+    );
+    let config = TelemetryConfig::from_yaml(RUN, "run.yaml").unwrap().with_overrides(&overrides).unwrap();
+    let text = config.to_string();
+    assert!(text.contains("# override ++telemetry.enabled=true"), "{text}");
+    assert!(text.contains("span_groups: \"default,generation\""), "{text}");
+    assert_eq!(config.exporter(), ExporterKind::Console);
+}
+
+#[test]
+fn the_last_override_of_a_key_wins_and_quotes_make_a_string() {
+    let (overrides, _) = overrides(&[
+        "telemetry.service_name=a",
+        "++telemetry.service_name='true'",
+        "telemetry.directory=/x y",
+    ]);
+    let config = TelemetryConfig::default().with_overrides(&overrides).unwrap();
+    let text = config.to_string();
+    assert!(text.contains("service_name: \"true\""), "{text}");
+    assert!(text.contains("directory: \"/x y\""), "{text}");
+}
+
+#[test]
+fn errors_name_the_thing_the_value_its_origin_and_what_was_expected() {
+    let block = |entry: &str| format!("policy: {{}}\ntelemetry:\n  {entry}\n");
+    let expect = |entry: &str, expected: &str| {
+        assert_eq!(error(&block(entry), &[], &[]), expected);
+    };
+    expect(
+        "span_group: all",
+        "run.yaml:3:3: unknown key telemetry.span_group; did you mean \"span_groups\"?; expected one of enabled, \
+         service_name, span_groups, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
+         vllm_native_tracing",
+    );
+    expect(
+        "span_groups: default, rolout",
+        "run.yaml:3:16: unknown span group \"rolout\" in telemetry.span_groups; did you mean \"rollout\"?; expected \
+         presets and groups out of default, per_step, all, advantage, checkpoint, data_plane, data_processing, \
+         efficiency, evaluate, generation, job, logprob, model_init, per_prompt, policy_update, reward, rollout, \
+         setup, step",
+    );
+    expect(
+        "exporter: consle",
+        "run.yaml:3:13: unknown exporter \"consle\" in telemetry.exporter; did you mean \"console\"?; expected console \
+         or file",
+    );
+    expect(
+        "exporter: otlp",
+        "run.yaml:3:13: telemetry.exporter is \"otlp\", which this version does not have yet; expected console or file",
+    );
+    expect(
+        "enabled: \"yes\"",
+        "run.yaml:3:12: telemetry.enabled: expected true or false, got the string \"yes\"",
+    );
+    expect("enabled: 1", "run.yaml:3:12: telemetry.enabled: expected true or false, got the number 1");
+    expect("enabled:", "run.yaml:3:10: telemetry.enabled: expected true or false, got nothing");
+    expect(
+        "span_groups: [job, step]",
+        "run.yaml:3:16: telemetry.span_groups: expected presets and groups, such as per_step, as a string, got a list",
+    );
+    expect(
+        "service_name: 5",
+        "run.yaml:3:17: telemetry.service_name: expected a name, as a string, got the number 5",
+    );
+    expect(
+        "logs_enabled: true",
+        "run.yaml:3:17: telemetry.logs_enabled is true, but this version has no log bridge; expected false",
+    );
+    expect(
+        "vllm_native_tracing: true",
+        "run.yaml:3:24: telemetry.vllm_native_tracing is true, but this version starts no engines; expected false",
+    );
+    expect(
+        "export_strategy: all_ranks",
+        "run.yaml:3:3: telemetry.export_strategy was retired: every process that enables telemetry exports. Remove the \
+         key, and thin out processes behind the exporter",
+    );
+}
+
+#[test]
+fn a_broken_file_is_told_with_its_line() {
+    assert_eq!(
+        error("policy: {}\ntelemetry:\n  enabled: [true\nother: 1\n", &[], &[]),
+        "run.yaml:4:6: not valid YAML: illegal placement of ':' indicator"
+    );
+    assert_eq!(
+        error("telemetry: true\n", &[], &[]),
+        "run.yaml:1:12: telemetry: expected a mapping, such as `telemetry: {enabled: true}`"
+    );
+    assert_eq!(
+        error("telemetry:\n  enabled: true\n  enabled: false\n", &[], &[]),
+        "run.yaml:3:3: not valid YAML: duplicated key in mapping"
+    );
+}
+
+#[test]
+fn a_block_that_is_nearly_called_telemetry_is_not_passed_over() {
+    assert_eq!(
+        error("telemtry:\n  enabled: true\n", &[], &[]),
+        "run.yaml:1:1: unknown block \"telemtry\"; did you mean \"telemetry\"?"
+    );
+}
+
+#[test]
+fn a_broken_override_is_told_whole() {
+    let expect = |argument: &str, expected: &str| assert_eq!(error("", &[argument], &[]), expected);
+    expect(
+        "++telemetry.exportr=file",
+        "override ++telemetry.exportr=file: unknown key telemetry.exportr; did you mean \"exporter\"?; expected one of \
+         enabled, service_name, span_groups, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
+         vllm_native_tracing",
+    );
+    for argument in ["++telemetry.enabled", "+++telemetry.enabled=true", "++telemetry={enabled: true}"] {
+        let expected = "expected ++telemetry.<key>=<value>, such as ++telemetry.enabled=true";
+        expect(argument, &format!("override {argument}: {expected}"));
+    }
+    expect("~telemetry.enabled", "override ~telemetry.enabled: values cannot be removed; set another one");
+    expect(
+        "telemetry.enabled=",
+        "override telemetry.enabled=: telemetry.enabled: expected true or false, got nothing",
+    );
+}
+
+#[test]
+fn a_broken_variable_is_told_by_its_name() {
+    assert_eq!(
+        error("", &[], &[("OTEL_METRIC_EXPORT_INTERVAL", "5s")]),
+        "variable OTEL_METRIC_EXPORT_INTERVAL: expected a positive number of milliseconds, got \"5s\""
+    );
+    assert_eq!(
+        error("", &[], &[("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")]),
+        "variable OTEL_RESOURCE_ATTRIBUTES: expected key=value, got \"b\""
+    );
+}
+
+#[test]
+fn a_missing_file_is_an_error_that_names_it() {
+    let error = TelemetryConfig::from_file("no/such/run.yaml").unwrap_err();
+    assert!(error.is_configuration());
+    assert_eq!(error.to_string(), "read the run configuration no/such/run.yaml");
+    assert!(std::error::Error::source(&error).is_some());
+}

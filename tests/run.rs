@@ -1,1 +1,436 @@
-//!
+//! What does a whole run leave behind? Tests of a driver in a process of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const CONFIG: &str = "\
+trainer: {steps: 3}
+telemetry:
+  enabled: true
+  span_groups: per_step
+";
+
+/// A folder with a run configuration.
+fn folder_with(config: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("run.yaml"), config).unwrap();
+    folder
+}
+
+/// Runs the driver in a folder, with no variable but the given ones.
+fn drive(folder: &Path, scenario: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_driver"))
+        .args([scenario, "run.yaml"])
+        .args(arguments)
+        .current_dir(folder)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The only run folder.
+fn run_folder(folder: &Path) -> PathBuf {
+    let mut runs: Vec<_> = std::fs::read_dir(folder.join("runs")).unwrap().collect();
+    assert_eq!(runs.len(), 1);
+    runs.pop().unwrap().unwrap().path()
+}
+
+/// The text of the only file of a kind, such as `traces`.
+fn file(run: &Path, kind: &str) -> String {
+    let named = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{kind}-"));
+    let mut files: Vec<_> =
+        std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path()).filter(named).collect();
+    assert_eq!(files.len(), 1, "{kind} in {}", run.display());
+    std::fs::read_to_string(files.pop().unwrap()).unwrap()
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The items at `outer[].inner[].items[]` of all lines.
+fn items(text: &str, [outer, inner, items]: [&str; 3]) -> Vec<Value> {
+    let each = |mut value: Value, key: &str| match value[key].take() {
+        Value::Array(elements) => elements,
+        other => panic!("expected a list of {key}, found {other}"),
+    };
+    lines(text)
+        .into_iter()
+        .flat_map(|line| each(line, outer))
+        .flat_map(|resource| each(resource, inner))
+        .flat_map(|scope| each(scope, items))
+        .collect()
+}
+
+fn spans(run: &Path) -> Vec<Value> {
+    items(&file(run, "traces"), ["resourceSpans", "scopeSpans", "spans"])
+}
+
+/// The value of an attribute in OTLP-JSON, such as `{"intValue":"1"}`.
+fn attribute<'a>(item: &'a Value, key: &str) -> Option<&'a Value> {
+    item["attributes"].as_array()?.iter().find(|pair| pair["key"] == key).map(|pair| &pair["value"])
+}
+
+fn names(spans: &[Value]) -> Vec<&str> {
+    let mut names: Vec<_> = spans.iter().map(|span| span["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn the_files_hold_every_span_under_its_parent() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "train", &[], &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let spans = spans(&run_folder(folder.path()));
+    assert_eq!(spans.len(), 9);
+    for number in ["1", "2", "3"] {
+        let of_step: Vec<_> = spans
+            .iter()
+            .filter(|span| attribute(span, "rl.iteration").unwrap()["intValue"] == number)
+            .collect();
+        let step = of_step.iter().find(|span| span["name"] == "rl.test.step").unwrap();
+        assert_eq!(step["parentSpanId"], Value::Null);
+        let beneath: Vec<_> = of_step.iter().filter(|span| span["parentSpanId"] == step["spanId"]).collect();
+        assert_eq!(beneath.len(), 2);
+        assert!(beneath.iter().all(|span| span["traceId"] == step["traceId"]));
+        let inside = |span: &Value| {
+            let time = |span: &Value, key: &str| -> u64 { span[key].as_str().unwrap().parse().unwrap() };
+            time(span, "startTimeUnixNano") >= time(step, "startTimeUnixNano")
+                && time(span, "endTimeUnixNano") <= time(step, "endTimeUnixNano")
+        };
+        assert!(beneath.iter().all(|span| inside(span)));
+    }
+}
+
+#[test]
+fn values_are_written_as_otlp_json_has_them() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "train", &[], &[("LENS_RUN_ID", "run-7"), ("LENS_USER_ID", "ada")]);
+    let run = folder.path().join("runs/run-7");
+    let spans = spans(&run);
+    let generate = spans.iter().find(|span| span["name"] == "rl.test.generate").unwrap();
+    let value = |key: &str| attribute(generate, key).unwrap().to_string();
+    assert_eq!(value("rl.num_generations_per_prompt"), r#"{"intValue":"2"}"#);
+    assert_eq!(value("temperature"), r#"{"doubleValue":"NaN"}"#);
+    assert_eq!(
+        value("seeds"),
+        r#"{"arrayValue":{"values":[{"intValue":"9223372036854775807"},{"intValue":"-1"}]}}"#
+    );
+    assert_eq!(
+        value("texts"),
+        r#"{"arrayValue":{"values":[{"stringValue":"a"},{"stringValue":"b\n\"c\""}]}}"#
+    );
+    assert_eq!(generate["kind"], 1);
+    assert_eq!(generate["flags"], 0x101);
+    assert_eq!(generate["traceId"].as_str().unwrap().len(), 32);
+    assert_eq!(generate["spanId"].as_str().unwrap().len(), 16);
+    let reward = spans.iter().find(|span| span["name"] == "rl.test.reward").unwrap();
+    assert_eq!(reward["status"], serde_json::json!({"code": 2}));
+
+    let resource = &lines(&file(&run, "traces"))[0]["resourceSpans"][0]["resource"];
+    let text = |key: &str| attribute(resource, key).unwrap()["stringValue"].as_str().unwrap().to_owned();
+    assert_eq!(text("nemo.run.id"), "run-7");
+    assert_eq!(text("nemo.user.id"), "ada");
+    assert_eq!(text("service.name"), "rl-trainer");
+}
+
+#[test]
+fn token_sums_are_those_of_the_program() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "train", &[], &[]);
+    let run = run_folder(folder.path());
+    // Steps 1, 2 and 3 make n and n + 1 tokens.
+    let (input, output) = (3 * 3, 3 + 5 + 7);
+    let sum = |key: &str| -> i64 {
+        let values = spans(&run);
+        let counts = values.iter().filter_map(|span| attribute(span, key));
+        counts.map(|value| value["intValue"].as_str().unwrap().parse::<i64>().unwrap()).sum()
+    };
+    assert_eq!(sum("gen_ai.usage.input_tokens"), input);
+    assert_eq!(sum("gen_ai.usage.output_tokens"), output);
+
+    let metrics = items(&file(&run, "metrics"), ["resourceMetrics", "scopeMetrics", "metrics"]);
+    let usage = metrics.iter().rfind(|metric| metric["name"] == "gen_ai.client.token.usage").unwrap();
+    let sum = |kind: &str| {
+        let points = usage["histogram"]["dataPoints"].as_array().unwrap();
+        let is_kind = |point: &&Value| attribute(point, "gen_ai.token.type").unwrap()["stringValue"] == kind;
+        points.iter().find(is_kind).unwrap()["sum"].clone()
+    };
+    assert_eq!(sum("input"), Value::from(9.0));
+    assert_eq!(sum("output"), Value::from(15.0));
+    assert_eq!(usage["unit"], "{token}");
+    assert_eq!(usage["histogram"]["aggregationTemporality"], 2);
+}
+
+#[test]
+fn the_scalars_of_every_step_are_in_the_log_to_the_last_bit() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "train", &[], &[]);
+    let run = run_folder(folder.path());
+    let records = items(&file(&run, "logs"), ["resourceLogs", "scopeLogs", "logRecords"]);
+    let scalars: Vec<_> = records
+        .iter()
+        .map(|record| {
+            assert_eq!(record["eventName"], "rl.step.metrics");
+            let double = |key: &str| attribute(record, key).unwrap()["doubleValue"].clone();
+            let step = attribute(record, "rl.iteration").unwrap()["intValue"].as_str().unwrap();
+            (step.to_owned(), double("rl.reward.mean"), double("rl.kl.divergence"))
+        })
+        .collect();
+    let exact = |value: f64| Value::from(value);
+    assert_eq!(
+        scalars,
+        [
+            ("1".to_owned(), exact(1.0), exact(0.1 + 0.2)),
+            ("2".to_owned(), exact(0.5), Value::from("Infinity")),
+            ("3".to_owned(), exact(1.0 / 3.0), exact(0.1 + 0.2)),
+        ]
+    );
+    let step = spans(&run).into_iter().find(|span| span["name"] == "rl.test.step").unwrap();
+    assert!(records.iter().any(|record| record["spanId"] == step["spanId"]));
+}
+
+#[test]
+fn the_effective_configuration_lies_beside_the_files() {
+    let folder = folder_with(CONFIG);
+    let arguments = ["++telemetry.metrics_enabled=false", "++telemetry.directory=elsewhere/deep"];
+    drive(folder.path(), "train", &arguments, &[("SLURM_JOB_ID", "1234"), ("OTEL_SERVICE_NAME", "mine")]);
+    let run = folder.path().join("elsewhere/deep/1234");
+    let config = file(&run, "config");
+    assert!(config.contains("# run: 1234 (variable SLURM_JOB_ID)"), "{config}");
+    assert!(config.contains("service_name: \"mine\"         # variable OTEL_SERVICE_NAME"), "{config}");
+    assert!(config.contains("span_groups: \"per_step\"      # run.yaml:4:16"), "{config}");
+    assert!(config.contains("# override ++telemetry.metrics_enabled=false"), "{config}");
+    let files = std::fs::read_dir(&run).unwrap().count();
+    assert_eq!(files, 2, "the configuration and the traces: metrics are off");
+}
+
+#[test]
+fn a_run_id_cannot_lead_out_of_the_directory() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "train", &[], &[("LENS_RUN_ID", "../../evil run")]);
+    assert_eq!(run_folder(folder.path()).file_name().unwrap(), "_._.._evil_run");
+}
+
+#[test]
+fn off_writes_nothing_and_says_so() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "train", &["telemetry.enabled=false"], &[]);
+    assert_eq!(text(&output.stdout), "telemetry was off\n");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the configuration");
+}
+
+#[test]
+fn the_report_tells_where_the_time_went_and_where_the_files_are() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "train", &[], &[("LENS_RUN_ID", "r")]);
+    let report = text(&output.stdout);
+    let rows: Vec<Vec<&str>> = report.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["phase", "calls", "total", "mean", "of", "step", "tokens", "tokens/s"]);
+    assert_eq!(rows[1][..2], ["rl.test.step", "3"]);
+    assert_eq!(rows[2][..2], ["rl.test.generate", "3"]);
+    assert_eq!(rows[2][8], "24", "9 input and 15 output tokens: {report}");
+    assert_eq!(rows[3][..2], ["rl.test.reward", "3"]);
+    assert!(report.ends_with("telemetry of run r: 9 spans in runs/r\n"), "{report}");
+    assert_eq!(text(&output.stderr), "");
+}
+
+/// What the console printed, the lines that are no JSON left out.
+fn console_objects() -> Vec<Value> {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "train", &["++telemetry.exporter=console"], &[]);
+    text(&output.stdout).lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The keys of an object, in order, separated by spaces.
+fn keys(object: &Value) -> String {
+    object.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_console_prints_spans_as_the_ported_system_does() {
+    let objects = console_objects();
+    let spans: Vec<_> = objects.iter().filter(|object| object.get("parent_id").is_some()).collect();
+    assert_eq!(spans.len(), 9);
+    for span in &spans {
+        assert_eq!(
+            keys(span),
+            "name context kind parent_id start_time end_time status attributes events links resource"
+        );
+        assert_eq!(keys(&span["context"]), "trace_id span_id trace_state");
+        assert_eq!(span["context"]["trace_id"].as_str().unwrap().len(), "0x".len() + 32);
+        assert_eq!(span["context"]["trace_state"], "[]");
+        assert_eq!(span["kind"], "SpanKind.INTERNAL");
+        assert_eq!(span["start_time"].as_str().unwrap().len(), "2026-11-29T18:01:14.156864Z".len());
+        assert_eq!(keys(&span["resource"]), "attributes schema_url");
+    }
+    let status = |name: &str| &spans.iter().find(|span| span["name"] == name).unwrap()["status"];
+    assert_eq!(*status("rl.test.step"), serde_json::json!({"status_code": "UNSET"}));
+    assert_eq!(*status("rl.test.reward"), serde_json::json!({"status_code": "ERROR"}));
+}
+
+#[test]
+fn the_console_prints_metrics_as_the_ported_system_does() {
+    let objects = console_objects();
+    let metrics = objects.iter().rfind(|object| object.get("resource_metrics").is_some()).unwrap();
+    let resource = &metrics["resource_metrics"][0];
+    assert_eq!(keys(resource), "resource scope_metrics schema_url");
+    assert_eq!(keys(&resource["scope_metrics"][0]), "scope metrics schema_url");
+    let metrics = resource["scope_metrics"][0]["metrics"].as_array().unwrap();
+    let metric = |name: &str| metrics.iter().find(|metric| metric["name"] == name).unwrap();
+
+    let histogram = metric("rl.phase.duration");
+    assert_eq!(keys(histogram), "name description unit data");
+    assert_eq!(keys(&histogram["data"]), "data_points aggregation_temporality");
+    assert_eq!(
+        keys(&histogram["data"]["data_points"][0]),
+        "attributes start_time_unix_nano time_unix_nano count sum bucket_counts explicit_bounds min max exemplars"
+    );
+    let gauge = &metric("rl.reward.mean")["data"]["data_points"][0];
+    assert_eq!(keys(gauge), "attributes start_time_unix_nano time_unix_nano value exemplars");
+    assert_eq!(gauge["value"], 1.0 / 3.0);
+    assert_eq!(gauge["start_time_unix_nano"], Value::Null);
+}
+
+#[test]
+fn the_console_prints_events_as_the_ported_system_does() {
+    let objects = console_objects();
+    let logs: Vec<_> = objects.iter().filter(|object| object.get("severity_number").is_some()).collect();
+    assert_eq!(logs.len(), 3);
+    assert_eq!(
+        keys(logs[0]),
+        "body severity_number severity_text attributes dropped_attributes timestamp observed_timestamp trace_id \
+         span_id trace_flags resource event_name"
+    );
+    assert_eq!(logs[0]["event_name"], "rl.step.metrics");
+    assert_eq!(logs[1]["attributes"]["rl.kl.divergence"], "Infinity");
+}
+
+#[test]
+fn a_program_that_holds_its_standard_output_is_not_held_up() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "hold_stdout", &["++telemetry.exporter=console"], &[]);
+    assert!(output.status.success());
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("still here\n"));
+    assert_eq!(stdout.matches("\"parent_id\"").count(), 300);
+}
+
+#[test]
+fn groups_can_be_switched_while_the_program_runs() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "switch", &[], &[]);
+    assert!(text(&output.stdout).contains("set in code: unknown span group \"nonsense\""));
+    assert_eq!(
+        names(&spans(&run_folder(folder.path()))),
+        [
+            "rl.test.generate",
+            "rl.test.generate",
+            "rl.test.generate",
+            "rl.test.reward",
+            "rl.test.reward",
+            "rl.test.step"
+        ]
+    );
+}
+
+#[test]
+fn a_second_init_is_a_clear_error() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "twice", &[], &[("LENS_RUN_ID", "first")]);
+    assert!(text(&output.stdout).contains(
+        "Some((true, \"telemetry is already initialised for run first; shut it down before it is initialised again\"))"
+    ));
+}
+
+#[test]
+fn telemetry_can_begin_again_after_a_shutdown() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "again", &[], &[("LENS_RUN_ID", "r")]);
+    assert!(text(&output.stdout).ends_with("telemetry of run r: 3 spans in runs/r\n"));
+    let mut steps: Vec<_> = std::fs::read_dir(folder.path().join("runs/r"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("traces-"))
+        .flat_map(|path| {
+            items(&std::fs::read_to_string(path).unwrap(), ["resourceSpans", "scopeSpans", "spans"])
+        })
+        .filter(|span| span["name"] == "rl.test.step")
+        .map(|span| attribute(&span, "rl.iteration").unwrap()["intValue"].as_str().unwrap().to_owned())
+        .collect();
+    steps.sort_unstable();
+    assert_eq!(steps, ["1", "3"], "what ran in between was off");
+}
+
+#[test]
+fn a_killed_process_leaves_files_that_can_be_read() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "abort", &[], &[]);
+    assert!(!output.status.success());
+    let run = run_folder(folder.path());
+    let traces = file(&run, "traces");
+    let (whole, _cut) = traces.rsplit_once('\n').unwrap();
+    let spans = items(whole, ["resourceSpans", "scopeSpans", "spans"]);
+    assert!(spans.len() >= 3000, "all that was flushed is there: {}", spans.len());
+}
+
+#[test]
+fn a_panic_of_the_trainer_loses_nothing() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "panic", &[], &[]);
+    assert!(text(&output.stderr).contains("the trainer fell over"));
+    assert_eq!(spans(&run_folder(folder.path())).len(), 3);
+}
+
+#[test]
+fn a_burst_arrives_whole() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "burst", &[], &[("LENS_RUN_ID", "r")]);
+    assert_eq!(text(&output.stderr), "");
+    assert!(text(&output.stdout).ends_with("telemetry of run r: 30000 spans in runs/r\n"));
+    assert_eq!(spans(&folder.path().join("runs/r")).len(), 30_000);
+}
+
+#[test]
+fn a_folder_that_vanishes_is_counted_and_told_and_not_fatal() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "lose_folder", &[], &[]);
+    assert!(output.status.success());
+    let expected = "telemetry was lost: 3 of 3 traces (refused 0, failed 3, left at shutdown 0)";
+    assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_ends_the_driver_before_it_trains() {
+    let folder = folder_with(CONFIG);
+    std::fs::write(folder.path().join("runs"), "in the way").unwrap();
+    let output = drive(folder.path(), "train", &[], &[("LENS_RUN_ID", "r")]);
+    assert!(!output.status.success());
+    assert_eq!(text(&output.stdout), "");
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.starts_with("write to the run folder runs/r (from telemetry.directory, default): "),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_configuration_that_means_nothing_ends_the_driver_before_it_trains() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "train", &["++telemetry.exporter=kafka"], &[]);
+    assert!(!output.status.success());
+    assert_eq!(
+        text(&output.stderr),
+        "override ++telemetry.exporter=kafka: unknown exporter \"kafka\" in telemetry.exporter; expected console or file\n"
+    );
+    assert!(!folder.path().join("runs").exists());
+}

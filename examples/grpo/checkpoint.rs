@@ -38,12 +38,8 @@ impl Checkpoint {
             tensors.insert(format!("{prefix}{name}"), tensor);
         };
         policy.named_weights().for_each(|weight| add(POLICY, weight));
-        reference
-            .named_weights()
-            .for_each(|weight| add(REFERENCE, weight));
-        optimizer
-            .named_moments()
-            .for_each(|moment| add(OPTIMIZER, moment));
+        reference.named_weights().for_each(|weight| add(REFERENCE, weight));
+        optimizer.named_moments().for_each(|moment| add(OPTIMIZER, moment));
 
         let state = random.state();
         for (name, bytes) in [

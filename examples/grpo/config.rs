@@ -96,10 +96,7 @@ impl Config {
         );
         ensure!(
             self.grpo.mini_batches > 0
-                && self
-                    .rollout
-                    .prompts_per_step
-                    .is_multiple_of(self.grpo.mini_batches),
+                && self.rollout.prompts_per_step.is_multiple_of(self.grpo.mini_batches),
             "rollout.prompts_per_step must be a multiple of grpo.mini_batches"
         );
         ensure!(

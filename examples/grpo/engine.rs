@@ -23,10 +23,7 @@ pub enum Decoding<'r> {
     /// The likeliest one.
     Greedy,
     /// One drawn at random, by the probabilities at this temperature.
-    Sample {
-        temperature: f64,
-        random: &'r mut Random,
-    },
+    Sample { temperature: f64, random: &'r mut Random },
 }
 
 /// What a prompt was answered with.
@@ -56,10 +53,7 @@ pub struct RolloutTensors {
 
 impl Engine {
     pub fn new(policy: Policy, max_response_tokens: usize) -> Self {
-        Self {
-            policy,
-            max_response_tokens,
-        }
+        Self { policy, max_response_tokens }
     }
 
     /// Answers every prompt `samples` times. The prompts must be equally long.

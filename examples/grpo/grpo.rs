@@ -51,6 +51,16 @@ pub struct Update {
     pub learning_rate: f64,
 }
 
+/// What came of one step.
+#[derive(Debug)]
+pub struct StepOutcome {
+    pub stats: StepStats,
+    /// The held-out accuracy, where it was due.
+    pub accuracy: Option<f64>,
+    /// The checkpoint, where it was due.
+    pub checkpoint: Option<PathBuf>,
+}
+
 /// What one step tells about itself.
 #[derive(Debug, Clone, Copy)]
 pub struct StepStats {
@@ -87,9 +97,23 @@ impl Trainer {
         self.dataset.held_out.len()
     }
 
-    /// Makes step number `step`, counted from 1.
+    /// Makes step number `step`, counted from 1, with an evaluation and a checkpoint where one is due.
     #[rl_span(group = Step, name = "rl.grpo.step", step = step)]
-    pub fn step(&mut self, step: u64) -> Result<StepStats> {
+    pub fn step(&mut self, step: u64) -> Result<StepOutcome> {
+        let stats = self.train(step)?;
+        stats.record();
+        let last = step == self.config.steps;
+        let accuracy = (last || step.is_multiple_of(self.config.evaluate_every))
+            .then(|| self.evaluate(step))
+            .transpose()?;
+        let checkpoint = (last || step.is_multiple_of(self.config.checkpoint_every))
+            .then(|| self.checkpointing(step))
+            .transpose()?;
+        Ok(StepOutcome { stats, accuracy, checkpoint })
+    }
+
+    /// The phases of a step, one after the other.
+    fn train(&mut self, step: u64) -> Result<StepStats> {
         let prompts = self.data_processing()?;
         let rollouts = self.generation(&prompts)?;
         let rewards = self.reward_calculation(&prompts, &rollouts);
@@ -98,16 +122,14 @@ impl Trainer {
         let update = self.policy_training(step, &rollouts, &log_probs, &advantages)?;
 
         let response_tokens = rollouts.response_lengths().sum();
-        let stats = StepStats {
+        Ok(StepStats {
             step,
             reward_mean: mean(&rewards),
             response_length_mean: response_tokens as f64 / rewards.len() as f64,
             prompt_tokens: rollouts.prompt_lengths().sum(),
             response_tokens,
             update,
-        };
-        stats.record();
-        Ok(stats)
+        })
     }
 
     /// Draws distinct problems from the training set, and turns them into tokens.
@@ -134,12 +156,8 @@ impl Trainer {
     )]
     fn generation(&mut self, prompts: &[Prompt]) -> Result<Rollouts> {
         let rollout = self.config.rollout;
-        let decoding = Decoding::Sample {
-            temperature: rollout.temperature,
-            random: &mut self.random,
-        };
-        self.engine
-            .generate(prompts, rollout.samples_per_prompt, decoding)
+        let decoding = Decoding::Sample { temperature: rollout.temperature, random: &mut self.random };
+        self.engine.generate(prompts, rollout.samples_per_prompt, decoding)
     }
 
     /// Verifies every response against the answer to its prompt.
@@ -165,10 +183,7 @@ impl Trainer {
             let distribution = self.response_distribution(policy, &batch)?;
             Ok(sampled(&distribution, &batch)?.detach())
         };
-        Ok(LogProbs {
-            old: score(&self.policy)?,
-            reference: score(&self.reference)?,
-        })
+        Ok(LogProbs { old: score(&self.policy)?, reference: score(&self.reference)? })
     }
 
     /// Compares every reward with the others of its group: the group's mean is the baseline that
@@ -182,9 +197,7 @@ impl Trainer {
                 let variance =
                     group.iter().map(|reward| (reward - mean).powi(2)).sum::<f64>() / group.len() as f64;
                 // The small constant leaves a group of equal rewards with advantages of zero.
-                group
-                    .iter()
-                    .map(move |reward| (reward - mean) / (variance.sqrt() + 1e-4))
+                group.iter().map(move |reward| (reward - mean) / (variance.sqrt() + 1e-4))
             })
             .collect()
     }
@@ -193,7 +206,7 @@ impl Trainer {
     #[rl_span(
         group = PolicyUpdate,
         name = "rl.grpo.policy_training",
-        attributes(semconv::ITERATION = step, mini_batches = self.config.grpo.mini_batches),
+        attributes(mini_batches = self.config.grpo.mini_batches),
     )]
     fn policy_training(
         &mut self,
@@ -205,10 +218,7 @@ impl Trainer {
         let learning_rate = self.learning_rate(step);
         let rows = rollouts.rollouts.len();
         let parts = self.config.grpo.mini_batches;
-        let mut total = Update {
-            learning_rate,
-            ..Update::default()
-        };
+        let mut total = Update { learning_rate, ..Update::default() };
         for part in 0..parts {
             let range = part * rows / parts..(part + 1) * rows / parts;
             let update = self.mini_batch_update(learning_rate, range, rollouts, log_probs, advantages)?;
@@ -231,12 +241,8 @@ impl Trainer {
         let grpo = self.config.grpo;
         let batch = rollouts.tensors(range.clone())?;
         let (rows, length) = batch.mask.dims2()?;
-        let rows_of = |tensor: &Tensor| {
-            tensor
-                .narrow(0, range.start, rows)?
-                .narrow(1, 0, length)?
-                .contiguous()
-        };
+        let rows_of =
+            |tensor: &Tensor| tensor.narrow(0, range.start, rows)?.narrow(1, 0, length)?.contiguous();
         let old = rows_of(&log_probs.old)?;
         let reference = rows_of(&log_probs.reference)?;
         // Every token of a response shares the advantage of the whole response.
@@ -288,9 +294,11 @@ impl Trainer {
         let response = batch.responses.dim(1)?;
         // The scores at a position are for the token after it: the last token needs none, and the
         // first token of the response is scored at the last position of the prompt.
-        let scores = policy
-            .forward(&batch.tokens.narrow(1, 0, length - 1)?.contiguous()?)?
-            .narrow(1, length - 1 - response, response)?;
+        let scores = policy.forward(&batch.tokens.narrow(1, 0, length - 1)?.contiguous()?)?.narrow(
+            1,
+            length - 1 - response,
+            response,
+        )?;
         log_softmax(&(scores / self.config.rollout.temperature)?)
     }
 
@@ -302,9 +310,8 @@ impl Trainer {
     )]
     pub fn evaluate(&self, step: u64) -> Result<f64> {
         let problems = self.dataset.held_out.iter();
-        let prompts: Vec<Prompt> = problems
-            .map(|problem| self.tokenizer.encode_problem(problem))
-            .collect::<Result<_>>()?;
+        let prompts: Vec<Prompt> =
+            problems.map(|problem| self.tokenizer.encode_problem(problem)).collect::<Result<_>>()?;
         let rollouts = self.engine.generate(&prompts, 1, Decoding::Greedy)?;
         let answers = prompts.iter().zip(&rollouts.rollouts);
         let right = answers.filter(|(prompt, rollout)| prompt.answer == rollout.response);
@@ -314,10 +321,7 @@ impl Trainer {
     /// Writes all that is needed to continue after `step`, and returns where.
     #[rl_span(group = Checkpoint, name = "rl.grpo.checkpointing", attributes(semconv::STEP = step))]
     pub fn checkpointing(&self, step: u64) -> Result<PathBuf> {
-        let path = self
-            .config
-            .checkpoint_dir
-            .join(format!("step-{step:06}.safetensors"));
+        let path = self.config.checkpoint_dir.join(format!("step-{step:06}.safetensors"));
         Checkpoint::new(step, &self.random, &self.policy, &self.reference, &self.optimizer)?.write(&path)?;
         Ok(path)
     }

@@ -22,7 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lens_runtime::{Overrides, Telemetry, TelemetryConfig, rl_span};
 
 use crate::config::Config;
-use crate::grpo::{StepStats, Trainer};
+use crate::grpo::{StepOutcome, StepStats, Trainer};
 use crate::model::Policy;
 use crate::random::Random;
 use crate::task::{DIGITS, Dataset, Tokenizer};
@@ -93,10 +93,7 @@ fn evaluate(config: &Config, checkpoint: &Path) -> Result<()> {
     let mut trainer = setup(config)?;
     let step = trainer.resume(checkpoint)?;
     let accuracy = trainer.evaluate(step)?;
-    println!(
-        "greedy accuracy on {} held-out prompts: {accuracy:.3}",
-        trainer.held_out()
-    );
+    println!("greedy accuracy on {} held-out prompts: {accuracy:.3}", trainer.held_out());
     Ok(())
 }
 
@@ -108,23 +105,18 @@ fn train(trainer: &mut Trainer, config: &Config, done: u64, rewards: Option<&Pat
     let mut accuracy = before;
     let bar = progress_bar(done, config.steps)?;
     for step in done + 1..=config.steps {
-        let stats = trainer.step(step)?;
+        let StepOutcome { stats, accuracy: evaluated, checkpoint } = trainer.step(step)?;
         if let Some(rewards) = &mut rewards {
             rewards.write(&stats)?;
         }
-        let last = step == config.steps;
-        if last || step.is_multiple_of(config.evaluate_every) {
-            accuracy = trainer.evaluate(step)?;
+        if let Some(evaluated) = evaluated {
+            accuracy = evaluated;
             bar.suspend(|| eprintln!("{stats}, held-out accuracy {accuracy:.3}"));
         }
-        if last || step.is_multiple_of(config.checkpoint_every) {
-            let path = trainer.checkpointing(step)?;
+        if let Some(path) = checkpoint {
             bar.suspend(|| eprintln!("step {step}: wrote {}", path.display()));
         }
-        bar.set_message(format!(
-            "reward {:.3}, held-out accuracy {accuracy:.3}",
-            stats.reward_mean
-        ));
+        bar.set_message(format!("reward {:.3}, held-out accuracy {accuracy:.3}", stats.reward_mean));
         bar.set_position(step);
     }
     bar.finish();
@@ -148,13 +140,7 @@ impl RewardLog {
     }
 
     fn write(&mut self, stats: &StepStats) -> Result<()> {
-        let StepStats {
-            step,
-            reward_mean,
-            prompt_tokens,
-            response_tokens,
-            ..
-        } = stats;
+        let StepStats { step, reward_mean, prompt_tokens, response_tokens, .. } = stats;
         writeln!(
             self.0,
             r#"{{"step":{step},"reward":{reward_mean},"prompt_tokens":{prompt_tokens},"response_tokens":{response_tokens}}}"#

@@ -91,15 +91,7 @@ impl Policy {
         // A small head makes all tokens nearly equally likely at first, so exploration starts wide.
         let head = parameter("head".into(), &[width, vocabulary], Init::Normal(0.02))?;
 
-        Ok(Self {
-            config,
-            parameters,
-            token_embedding,
-            position_embedding,
-            layers,
-            final_norm,
-            head,
-        })
+        Ok(Self { config, parameters, token_embedding, position_embedding, layers, final_norm, head })
     }
 
     pub fn parameters(&self) -> &[(String, Var)] {
@@ -108,9 +100,7 @@ impl Policy {
 
     /// The weights as they are now, cut off from the variables that training changes.
     pub fn named_weights(&self) -> impl Iterator<Item = (String, Tensor)> {
-        self.parameters
-            .iter()
-            .map(|(name, var)| (name.clone(), var.as_detached_tensor()))
+        self.parameters.iter().map(|(name, var)| (name.clone(), var.as_detached_tensor()))
     }
 
     /// Takes over the weights that `named_weights` gave, here or in an earlier run.
@@ -118,8 +108,7 @@ impl Policy {
         for (name, var) in &self.parameters {
             let weight = weights.get(name);
             let weight = weight.with_context(|| format!("the weight {name} is missing"))?;
-            var.set(weight)
-                .with_context(|| format!("the weight {name} does not fit"))?;
+            var.set(weight).with_context(|| format!("the weight {name} does not fit"))?;
         }
         Ok(())
     }
@@ -179,9 +168,7 @@ impl Policy {
         let scale = (head_width as f64).powf(-0.5);
         let scores = (query.matmul(&key.transpose(2, 3)?)? * scale)?.broadcast_add(mask)?;
         let mixed = softmax(&scores)?.matmul(&value)?;
-        let mixed = mixed
-            .transpose(1, 2)?
-            .reshape((rows * length, self.config.width))?;
+        let mixed = mixed.transpose(1, 2)?.reshape((rows * length, self.config.width))?;
         Ok(mixed.matmul(&layer.projection)?)
     }
 }

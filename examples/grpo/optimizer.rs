@@ -39,11 +39,7 @@ impl AdamW {
                 })
             })
             .collect::<Result<_>>()?;
-        Ok(Self {
-            config,
-            parameters,
-            updates: 0,
-        })
+        Ok(Self { config, parameters, updates: 0 })
     }
 
     pub fn updates(&self) -> u64 {
@@ -54,14 +50,8 @@ impl AdamW {
     pub fn named_moments(&self) -> impl Iterator<Item = (String, Tensor)> {
         self.parameters.iter().flat_map(|parameter| {
             [
-                (
-                    format!("first.{}", parameter.name),
-                    parameter.first_moment.clone(),
-                ),
-                (
-                    format!("second.{}", parameter.name),
-                    parameter.second_moment.clone(),
-                ),
+                (format!("first.{}", parameter.name), parameter.first_moment.clone()),
+                (format!("second.{}", parameter.name), parameter.second_moment.clone()),
             ]
         })
     }
@@ -111,11 +101,7 @@ impl AdamW {
             let size = ((&second * correction2)?.sqrt()? + 1e-8)?;
             let direction = ((&first * correction1)? / size)?;
             // Only matrices decay: a norm's gain has no reason to be small.
-            let decay = if parameter.weight.rank() > 1 {
-                self.config.weight_decay
-            } else {
-                0.0
-            };
+            let decay = if parameter.weight.rank() > 1 { self.config.weight_decay } else { 0.0 };
             let kept = (parameter.weight.as_tensor() * (1.0 - learning_rate * decay))?;
             parameter.weight.set(&(kept - (direction * learning_rate)?)?)?;
             // Detached, or the moments would keep the graph of every earlier update alive.

@@ -29,10 +29,7 @@ impl Random {
     }
 
     pub fn state(&self) -> RandomState {
-        RandomState {
-            key: self.0.get_seed(),
-            position: self.0.get_word_pos(),
-        }
+        RandomState { key: self.0.get_seed(), position: self.0.get_word_pos() }
     }
 
     /// A number in `[0, 1)`, with the 24 random bits that an `f32` can hold.

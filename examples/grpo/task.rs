@@ -65,18 +65,13 @@ impl Task {
             Self::Copy => digits.clone(),
             Self::Reverse => digits.chars().rev().collect(),
         };
-        Problem {
-            question: format!("{digits}="),
-            answer: format!("{answer}."),
-        }
+        Problem { question: format!("{digits}="), answer: format!("{answer}.") }
     }
 }
 
 impl Tokenizer {
     pub fn new() -> Self {
-        Self {
-            tokens: SYMBOLS.into_iter().zip(0..).collect(),
-        }
+        Self { tokens: SYMBOLS.into_iter().zip(0..).collect() }
     }
 
     pub fn vocabulary_size(&self) -> usize {
@@ -93,10 +88,7 @@ impl Tokenizer {
     }
 
     pub fn encode_problem(&self, problem: &Problem) -> Result<Prompt> {
-        Ok(Prompt {
-            tokens: self.encode(&problem.question)?,
-            answer: self.encode(&problem.answer)?,
-        })
+        Ok(Prompt { tokens: self.encode(&problem.question)?, answer: self.encode(&problem.answer)? })
     }
 }
 
@@ -127,7 +119,6 @@ pub fn reward(prompt: &Prompt, response: &[u32]) -> f64 {
 
 /// The 64-bit FNV-1a hash.
 fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

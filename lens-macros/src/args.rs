@@ -3,7 +3,7 @@
 //! Tokens become arguments; every mistake is collected on its token. What the arguments mean
 //! together with the function is not decided here.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
@@ -17,10 +17,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("group", "group = Generation"),
     ("name", "name = \"rl.vllm.generate\""),
     ("attributes", "attributes(rl.engine.index = index)"),
-    (
-        "tokens",
-        "tokens(input = prompts.lengths(), output = |out| out.lengths())",
-    ),
+    ("tokens", "tokens(input = prompts.lengths(), output = |out| out.lengths())"),
     ("model", "model = self.model.as_str()"),
     ("provider", "provider = \"vllm\""),
     ("operation", "operation = \"chat\""),
@@ -39,7 +36,8 @@ pub(crate) struct Args {
     pub(crate) provider: Option<Expr>,
     pub(crate) operation: Option<Expr>,
     pub(crate) step: Option<Expr>,
-    pub(crate) runtime: Path,
+    /// Where the runtime is, if not at `::lens_runtime`.
+    pub(crate) runtime: Option<Path>,
 }
 
 /// One `key = value` of `attributes(…)`.
@@ -121,7 +119,7 @@ impl Draft {
             provider: self.provider,
             operation: self.operation,
             step: self.step,
-            runtime: self.runtime.unwrap_or_else(|| syn::parse_quote!(::lens_runtime)),
+            runtime: self.runtime,
         })
     }
 }
@@ -134,9 +132,9 @@ fn argument(input: ParseStream<'_>, draft: &mut Draft, errors: &mut Errors) -> s
         "group" => assigned(input, &key)
             .and_then(|()| group(input))
             .and_then(|path| set(&mut draft.group, &key, path)),
-        "name" => assigned(input, &key)
-            .and_then(|()| name(input))
-            .and_then(|name| set(&mut draft.name, &key, name)),
+        "name" => {
+            assigned(input, &key).and_then(|()| name(input)).and_then(|name| set(&mut draft.name, &key, name))
+        }
         "attributes" => {
             listed(input, &key, errors, attribute).and_then(|list| set(&mut draft.attributes, &key, list))
         }
@@ -194,13 +192,11 @@ fn name(input: ParseStream<'_>) -> syn::Result<Expr> {
 fn attribute(input: ParseStream<'_>) -> syn::Result<Attribute> {
     let key = attribute_key(input)?;
     if !input.peek(Token![=]) {
-        return Err(input.error("expected `key = value`: nothing is recorded by its name alone"));
+        let text = format!("`{}` has no value; expected `key = value`", key.spelling());
+        return Err(syn::Error::new(key.span(), text));
     }
     input.parse::<Token![=]>()?;
-    Ok(Attribute {
-        key,
-        value: value(input)?,
-    })
+    Ok(Attribute { key, value: value(input)? })
 }
 
 /// Dotted words, a string, or the path of a constant. A single word with an upper-case letter is a
@@ -211,10 +207,7 @@ fn attribute_key(input: ParseStream<'_>) -> syn::Result<Key> {
     if input.peek(LitStr) {
         let text: LitStr = input.parse()?;
         return match text.value().trim().is_empty() {
-            true => Err(syn::Error::new(
-                text.span(),
-                "an attribute needs a key that is not empty",
-            )),
+            true => Err(syn::Error::new(text.span(), "an attribute needs a key that is not empty")),
             false => Ok(Key::Words(text)),
         };
     }
@@ -236,19 +229,9 @@ fn attribute_key(input: ParseStream<'_>) -> syn::Result<Key> {
             "the words of an attribute key are lower case; write other keys as a string",
         ));
     }
-    let text = words
-        .iter()
-        .map(|word| word.unraw().to_string())
-        .collect::<Vec<_>>()
-        .join(".");
-    let span = words
-        .iter()
-        .map(Ident::span)
-        .reduce(|all, one| all.join(one).unwrap_or(all));
-    Ok(Key::Words(LitStr::new(
-        &text,
-        span.unwrap_or_else(Span::call_site),
-    )))
+    let text = words.iter().map(|word| word.unraw().to_string()).collect::<Vec<_>>().join(".");
+    let span = words.iter().map(Ident::span).reduce(|all, one| all.join(one).unwrap_or(all));
+    Ok(Key::Words(LitStr::new(&text, span.unwrap_or_else(Span::call_site))))
 }
 
 fn tokens(
@@ -266,11 +249,7 @@ fn tokens(
     })?;
     let (mut of_input, mut of_output) = (None, None);
     for (side, value) in sides {
-        let slot = if side == "input" {
-            &mut of_input
-        } else {
-            &mut of_output
-        };
+        let slot = if side == "input" { &mut of_input } else { &mut of_output };
         if let Err(error) = set(slot, &side, value) {
             errors.push(error);
         }
@@ -303,9 +282,7 @@ fn listed<T>(
     let content;
     parenthesized!(content in input);
     let mut items = Vec::new();
-    each_after_comma(&content, errors, |input, _| {
-        item(input).map(|item| items.push(item))
-    });
+    each_after_comma(&content, errors, |input, _| item(input).map(|item| items.push(item)));
     Ok(items)
 }
 
@@ -329,7 +306,7 @@ fn each_after_comma(
                 break;
             }
             // Any token tree may stand between a mistake and the next comma, so this cannot fail.
-            let _skipped = input.parse::<proc_macro2::TokenTree>();
+            let _skipped = input.parse::<TokenTree>();
         }
     }
 }
@@ -376,10 +353,7 @@ fn unknown(word: &Ident, kind: &str, known: &[&str]) -> syn::Error {
 
 fn example(key: &Ident) -> &'static str {
     let key = key.unraw().to_string();
-    ARGUMENTS
-        .iter()
-        .find(|(name, _)| *name == key)
-        .map_or("", |(_, example)| example)
+    ARGUMENTS.iter().find(|(name, _)| *name == key).map_or("", |(_, example)| example)
 }
 
 fn names(table: &[(&'static str, &'static str)]) -> Vec<&'static str> {
@@ -388,6 +362,28 @@ fn names(table: &[(&'static str, &'static str)]) -> Vec<&'static str> {
 
 fn has_upper_case(word: &Ident) -> bool {
     word.to_string().contains(char::is_uppercase)
+}
+
+impl Args {
+    /// Whether a value that is evaluated at entry mentions this name.
+    pub(crate) fn mentions(&self, name: &Ident) -> bool {
+        let attributes = self.attributes.iter().map(|attribute| &attribute.value);
+        let values =
+            attributes.chain(&self.input_tokens).chain(&self.output_tokens).filter_map(|value| match value {
+                Value::AtEntry(expr) => Some(expr),
+                Value::OfResult(_) => None,
+            });
+        let others = [&self.model, &self.provider, &self.operation, &self.step].into_iter().flatten();
+        values.chain(others).chain([&self.name]).any(|expr| contains(expr.to_token_stream(), name))
+    }
+}
+
+fn contains(tokens: TokenStream, name: &Ident) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == *name,
+        TokenTree::Group(group) => contains(group.stream(), name),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => false,
+    })
 }
 
 impl Key {

@@ -2,11 +2,10 @@
 //!
 //! One function per rule, the rule in English above it. Every mistake is reported at once.
 
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::ToTokens;
+use proc_macro2::{Ident, TokenStream};
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Attribute, FnArg, GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Token};
+use syn::{Attribute, FnArg, GenericArgument, Pat, PathArguments, ReturnType, Signature, Token};
 use syn::{Type, TypeParamBound, Visibility, braced};
 
 use crate::args::{self, Args};
@@ -84,26 +83,13 @@ fn function(input: ParseStream<'_>) -> syn::Result<Function> {
         inner.style = syn::AttrStyle::Outer;
         attributes.push(inner);
     }
-    Ok(Function {
-        attributes,
-        visibility,
-        defaultness,
-        signature,
-        brace,
-        body: content.parse()?,
-    })
+    Ok(Function { attributes, visibility, defaultness, signature, brace, body: content.parse()? })
 }
 
 /// Items that people annotate by mistake, with the way out.
 const NOT_FUNCTIONS: &[(&str, &str)] = &[
-    (
-        "impl",
-        "annotate each method that you want to see, not the `impl` block",
-    ),
-    (
-        "trait",
-        "annotate the methods of each `impl`, or default methods, not the `trait`",
-    ),
+    ("impl", "annotate each method that you want to see, not the `impl` block"),
+    ("trait", "annotate the methods of each `impl`, or default methods, not the `trait`"),
     ("mod", "annotate the functions in it, not the module"),
     ("struct", "annotate the methods that use it"),
     ("enum", "annotate the methods that use it"),
@@ -187,9 +173,7 @@ fn no_future_returned(signature: &Signature) -> Option<syn::Error> {
 
 /// `#[track_caller]` does not reach the body, which moves into a closure.
 fn no_track_caller(attributes: &[Attribute]) -> Option<syn::Error> {
-    let attribute = attributes
-        .iter()
-        .find(|attribute| attribute.path().is_ident("track_caller"))?;
+    let attribute = attributes.iter().find(|attribute| attribute.path().is_ident("track_caller"))?;
     let text = "a recorded function cannot be `#[track_caller]`; annotate a function that it calls";
     Some(syn::Error::new(attribute.span(), text))
 }
@@ -198,10 +182,7 @@ fn no_track_caller(attributes: &[Attribute]) -> Option<syn::Error> {
 fn check_attribute_keys(args: &Args, errors: &mut Errors) {
     for (index, attribute) in args.attributes.iter().enumerate() {
         let spelling = attribute.key.spelling();
-        if args.attributes[..index]
-            .iter()
-            .any(|earlier| earlier.key.spelling() == spelling)
-        {
+        if args.attributes[..index].iter().any(|earlier| earlier.key.spelling() == spelling) {
             let text = format!("attribute `{spelling}` is given twice");
             errors.push(syn::Error::new(attribute.key.span(), text));
         }
@@ -263,18 +244,5 @@ impl Function {
             },
             _ => None,
         })
-    }
-}
-
-impl Args {
-    /// The runtime's private module, the only thing that an expansion names.
-    pub(crate) fn private(&self) -> TokenStream {
-        let runtime: &Path = &self.runtime;
-        let colons = Token![::](Span::call_site());
-        let module = Ident::new("__private", Span::mixed_site());
-        let mut tokens = runtime.to_token_stream();
-        colons.to_tokens(&mut tokens);
-        module.to_tokens(&mut tokens);
-        tokens
     }
 }

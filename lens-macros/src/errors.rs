@@ -29,10 +29,8 @@ impl Errors {
 
 /// `; did you mean `…`?` for the word among `known` that is nearest to `word`, if one is near.
 pub(crate) fn did_you_mean(word: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .min();
+    let nearest =
+        known.iter().map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate)).min();
     match nearest {
         Some((distance, candidate)) if distance <= 1 + candidate.len() / 4 => {
             format!("; did you mean `{candidate}`?")

@@ -10,19 +10,20 @@
 //!                 if entry.has_span() { entry.attribute("k", &v); }
 //!                 entry.input_tokens(i);
 //!             });
-//!             let out = call.run((a, b), move |(a, mut b)| -> R { body });
+//!             let arguments = (a, b);
+//!             let out = call.run(arguments, move |(a, mut b)| -> R { body });
 //!             if call.is_on() {
 //!                 call.settle(ByType(&out).failure());
 //!                 if let Some(ok) = ByType(&out).success() {
-//!                     if call.has_span() { call.attribute("l", &rt::of(ok, |out| w)); }
-//!                     call.output_tokens(rt::of(ok, |out| o));
+//!                     if call.has_span() { call.attribute("l", ok, |out| w); }
+//!                     call.output_tokens(ok, |out| o);
 //!                 }
 //!             }
 //!             out
 //!         }
 //! ```
 //!
-//! With `async fn`, the third statement is
+//! With `async fn`, the body is run by
 //! `let (mut call, out) = rt::traced(call, async move { edge; body }).await;`
 //! where the edge gives the body the return type to coerce to.
 //!
@@ -40,20 +41,15 @@ use crate::check::{Function, Plan};
 
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let Plan { args, function } = plan;
-    let Function {
-        attributes,
-        visibility,
-        defaultness,
-        ..
-    } = function;
-    let rt = args.private();
+    let Function { attributes, visibility, defaultness, .. } = function;
+    let rt = private(args, Span::mixed_site());
     let group = group(args);
     let entry = entry(args);
     let run = match function.signature.asyncness {
-        Some(_) => run_async(function, &rt),
-        None => run_sync(function),
+        Some(_) => run_async(args, function),
+        None => run_sync(args, function),
     };
-    let settle = settle(args, &rt);
+    let settle = settle(args);
     let signature = outer_signature(function);
     // Braces of the user, so that an editor with an unfinished body still finds its way.
     let mut block = TokenStream::new();
@@ -72,59 +68,46 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
 /// taken as it is. rustc reports a name that does not exist, with its own suggestion.
 fn group(args: &Args) -> TokenStream {
     let group = &args.group;
-    let runtime = &args.runtime;
+    let at = at(group);
     match group.get_ident() {
-        Some(_) => quote_spanned! {Span::mixed_site()=>
-            { #[allow(unused_imports, clippy::wildcard_imports)] use #runtime::groups::*; &#group }
-        },
-        None => quote_spanned! {Span::mixed_site()=> &#group },
+        Some(_) => {
+            let runtime = runtime(args, at);
+            quote_spanned! {at=>
+                { #[allow(unused_imports, clippy::wildcard_imports)] use #runtime::groups::*; &#group }
+            }
+        }
+        None => quote_spanned! {at=> &#group },
     }
 }
 
 /// The statements that describe the call, run only when it is recorded.
 fn entry(args: &Args) -> TokenStream {
     let name = &args.name;
-    let attributes = args
-        .attributes
-        .iter()
-        .filter_map(|attribute| match &attribute.value {
-            Value::AtEntry(value) => {
-                let key = &attribute.key;
-                Some(quote_spanned! {at(value)=> entry.attribute(#key, &(#value)); })
-            }
-            Value::OfResult(_) => None,
-        });
-    let attributes = when_any(
-        attributes,
-        &quote_spanned! {Span::mixed_site()=> entry.has_span() },
-    );
-    let texts = [
-        ("model", &args.model),
-        ("provider", &args.provider),
-        ("operation", &args.operation),
-    ]
-    .into_iter()
-    .filter_map(|(method, value)| {
-        let value = value.as_ref()?;
-        let method = syn::Ident::new(method, Span::mixed_site());
-        Some(quote_spanned! {at(value)=> entry.#method(&(#value)); })
-    });
-    let step = args
-        .step
-        .as_ref()
-        .map(|step| quote_spanned! {at(step)=> entry.step(#step); });
-    let tokens = [
-        ("input_tokens", &args.input_tokens),
-        ("output_tokens", &args.output_tokens),
-    ]
-    .into_iter()
-    .filter_map(|(method, side)| match side {
-        Some(Value::AtEntry(value)) => {
-            let method = syn::Ident::new(method, Span::mixed_site());
-            Some(quote_spanned! {at(value)=> entry.#method(#value); })
+    let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
+        Value::AtEntry(value) => {
+            let key = &attribute.key;
+            Some(quote_spanned! {at(value)=> entry.attribute(#key, &(#value)); })
         }
-        _ => None,
+        Value::OfResult(_) => None,
     });
+    let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> entry.has_span() });
+    let texts = [("model", &args.model), ("provider", &args.provider), ("operation", &args.operation)]
+        .into_iter()
+        .filter_map(|(method, value)| {
+            let value = value.as_ref()?;
+            let method = syn::Ident::new(method, at(value));
+            Some(quote_spanned! {at(value)=> entry.#method(&(#value)); })
+        });
+    let step = args.step.as_ref().map(|step| quote_spanned! {at(step)=> entry.step(#step); });
+    let tokens = [("input_tokens", &args.input_tokens), ("output_tokens", &args.output_tokens)]
+        .into_iter()
+        .filter_map(|(method, side)| match side {
+            Some(Value::AtEntry(value)) => {
+                let method = syn::Ident::new(method, at(value));
+                Some(quote_spanned! {at(value)=> entry.#method(#value); })
+            }
+            _ => None,
+        });
     quote_spanned! {Span::mixed_site()=>
         entry.name(#name);
         #step
@@ -136,22 +119,32 @@ fn entry(args: &Args) -> TokenStream {
 
 /// Parameters with plain names are handed on as parameters, which keeps the order in which they
 /// are dropped; `self` and patterns are captured.
-fn run_sync(function: &Function) -> TokenStream {
+fn run_sync(args: &Args, function: &Function) -> TokenStream {
     let names: Vec<_> = function.named_parameters().map(|name| &name.ident).collect();
     let patterns = function.named_parameters();
     let result = written_result(function).map(|ty| quote! { -> #ty });
     let body = body(function);
+    // A parameter that only the annotation uses is not an unused one.
+    let used = names.iter().filter(|name| args.mentions(name));
+    let body = match used.clone().next() {
+        None => body,
+        Some(_) => quote_spanned! {Span::mixed_site()=> { #(let _ = &#used;)* #body } },
+    };
     quote_spanned! {Span::mixed_site()=>
-        let out = call.run((#(#names,)*), move |(#(#patterns,)*)| #result #body);
+        #[allow(clippy::used_underscore_binding)]
+        let arguments = (#(#names,)*);
+        let out = call.run(arguments, move |(#(#patterns,)*)| #result #body);
     }
 }
 
-fn run_async(function: &Function, rt: &TokenStream) -> TokenStream {
+fn run_async(args: &Args, function: &Function) -> TokenStream {
+    let rt = private(args, Span::mixed_site());
     let result = match &function.signature.output {
         ReturnType::Default => Some(parse_quote!(())),
         ReturnType::Type(..) => written_result(function),
     };
     let edge = result.map(|ty| {
+        let rt = private(args, at(&ty));
         quote_spanned! {at(&ty)=> if false { return #rt::never::<#ty>(); } }
     });
     let body = body(function);
@@ -161,36 +154,30 @@ fn run_async(function: &Function, rt: &TokenStream) -> TokenStream {
 }
 
 /// The statements that look at the result, run only when the call is recorded.
-fn settle(args: &Args, rt: &TokenStream) -> TokenStream {
-    let attributes = args
-        .attributes
-        .iter()
-        .filter_map(|attribute| match &attribute.value {
-            Value::OfResult(closure) => {
-                let key = &attribute.key;
-                Some(quote_spanned! {at(closure)=> call.attribute(#key, &#rt::of(ok, #closure)); })
-            }
-            Value::AtEntry(_) => None,
-        });
-    let attributes = when_any(
-        attributes,
-        &quote_spanned! {Span::mixed_site()=> call.has_span() },
-    );
-    let tokens = [
-        ("input_tokens", &args.input_tokens),
-        ("output_tokens", &args.output_tokens),
-    ]
-    .into_iter()
-    .filter_map(|(method, side)| match side {
-        Some(Value::OfResult(closure)) => {
-            let method = syn::Ident::new(method, Span::mixed_site());
-            Some(quote_spanned! {at(closure)=> call.#method(#rt::of(ok, #closure)); })
+fn settle(args: &Args) -> TokenStream {
+    let rt = private(args, Span::mixed_site());
+    let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
+        Value::OfResult(closure) => {
+            let key = &attribute.key;
+            Some(quote_spanned! {at(closure)=> call.attribute(#key, ok, #closure); })
         }
-        _ => None,
+        Value::AtEntry(_) => None,
     });
+    let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> call.has_span() });
+    let tokens = [("input_tokens", &args.input_tokens), ("output_tokens", &args.output_tokens)]
+        .into_iter()
+        .filter_map(|(method, side)| match side {
+            Some(Value::OfResult(closure)) => {
+                let method = syn::Ident::new(method, at(closure));
+                Some(quote_spanned! {at(closure)=> call.#method(ok, #closure); })
+            }
+            _ => None,
+        });
     let of_result = quote! { #attributes #(#tokens)* };
     let of_result = (!of_result.is_empty()).then(|| {
+        // The annotation's grammar asks for a closure, so that no lint should ask for a path.
         quote_spanned! {Span::mixed_site()=>
+            #[allow(clippy::redundant_closure, clippy::redundant_closure_for_method_calls)]
             if let #rt::Some(ok) = (&#rt::ByType(&out)).success() { #of_result }
         }
     });
@@ -253,10 +240,22 @@ fn written_result(function: &Function) -> Option<Type> {
 
 fn body(function: &Function) -> TokenStream {
     let mut tokens = TokenStream::new();
-    function
-        .brace
-        .surround(&mut tokens, |tokens| tokens.extend(function.body.clone()));
+    function.brace.surround(&mut tokens, |tokens| tokens.extend(function.body.clone()));
     tokens
+}
+
+/// The runtime, with the spans of where it is named.
+fn runtime(args: &Args, at: Span) -> TokenStream {
+    match &args.runtime {
+        Some(path) => path.to_token_stream(),
+        None => quote_spanned! {at=> ::lens_runtime },
+    }
+}
+
+/// The runtime's private module, the only thing besides the groups that an expansion names.
+fn private(args: &Args, at: Span) -> TokenStream {
+    let runtime = runtime(args, at);
+    quote_spanned! {at=> #runtime::__private }
 }
 
 /// Our hygiene at the user's place: errors and lints point at what they wrote.

@@ -78,7 +78,8 @@ use proc_macro::TokenStream;
 ///             }
 ///         },
 ///     );
-///     let out = call.run((answers,), move |(answers,)| -> Result<f64, String> {
+///     let arguments = (answers,);
+///     let out = call.run(arguments, move |(answers,)| -> Result<f64, String> {
 ///         Ok(answers.len() as f64)
 ///     });
 ///     if call.is_on() {

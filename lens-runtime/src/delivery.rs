@@ -67,8 +67,7 @@ pub struct Counts {
 impl Counts {
     /// Records that are still on their way; after a shutdown, those that were left behind.
     pub const fn pending(&self) -> u64 {
-        self.made
-            .saturating_sub(self.exported + self.failed + self.refused)
+        self.made.saturating_sub(self.exported + self.failed + self.refused)
     }
 
     /// Records that will not arrive.
@@ -100,12 +99,7 @@ impl Tallies {
         let exported = tally.exported.load(Ordering::Acquire);
         let failed = tally.failed.load(Ordering::Acquire);
         let refused = tally.refused.load(Ordering::Acquire);
-        Counts {
-            made: tally.made.load(Ordering::Acquire),
-            exported,
-            failed,
-            refused,
-        }
+        Counts { made: tally.made.load(Ordering::Acquire), exported, failed, refused }
     }
 }
 
@@ -143,13 +137,11 @@ impl Delivery {
             logs: Vec::new(),
             metrics: Vec::new(),
         };
-        thread::Builder::new()
-            .name("lens-delivery".to_owned())
-            .spawn(move || {
-                // Whatever the exporter calls makes no telemetry of its own.
-                let _suppressed = Context::enter_telemetry_suppressed_scope();
-                worker.work(&items);
-            })?;
+        thread::Builder::new().name("lens-delivery".to_owned()).spawn(move || {
+            // Whatever the exporter calls makes no telemetry of its own.
+            let _suppressed = Context::enter_telemetry_suppressed_scope();
+            worker.work(&items);
+        })?;
         Ok(Self { queue, tallies })
     }
 
@@ -182,9 +174,7 @@ impl Delivery {
                 TrySendError::Full(_) | TrySendError::Disconnected(_) => return None,
             }
         }
-        answered
-            .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            .ok()
+        answered.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
 
     fn offer(&self, signal: Signal, item: Item) {
@@ -238,8 +228,7 @@ impl PushMetricExporter for MetricCourier {
         match self.closed.load(Ordering::Acquire) {
             true => Err(OTelSdkError::AlreadyShutdown),
             false => {
-                self.delivery
-                    .offer(Signal::Metrics, Item::Metrics((self.encode)(metrics)));
+                self.delivery.offer(Signal::Metrics, Item::Metrics((self.encode)(metrics)));
                 Ok(())
             }
         }

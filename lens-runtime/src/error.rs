@@ -21,20 +21,11 @@ pub(crate) enum Kind {
     /// A value of the configuration that means nothing.
     Invalid { origin: Origin, problem: String },
     /// A run configuration that is not YAML.
-    Yaml {
-        name: String,
-        line: usize,
-        column: usize,
-        problem: String,
-    },
+    Yaml { name: String, line: usize, column: usize, problem: String },
     /// A run configuration that cannot be read.
     Read { path: PathBuf, source: std::io::Error },
     /// A run folder that cannot be written.
-    Folder {
-        path: PathBuf,
-        origin: Origin,
-        source: std::io::Error,
-    },
+    Folder { path: PathBuf, origin: Origin, source: std::io::Error },
     /// The system gave no thread.
     Thread { source: std::io::Error },
     /// Telemetry is on already.
@@ -44,10 +35,7 @@ pub(crate) enum Kind {
 impl Error {
     /// Whether the configuration is at fault.
     pub fn is_configuration(&self) -> bool {
-        matches!(
-            *self.0,
-            Kind::Invalid { .. } | Kind::Yaml { .. } | Kind::Read { .. }
-        )
+        matches!(*self.0, Kind::Invalid { .. } | Kind::Yaml { .. } | Kind::Read { .. })
     }
 
     /// Whether telemetry was on already.
@@ -56,11 +44,7 @@ impl Error {
     }
 
     pub(crate) fn invalid(origin: &Origin, problem: impl Into<String>) -> Self {
-        Kind::Invalid {
-            origin: origin.clone(),
-            problem: problem.into(),
-        }
-        .into()
+        Kind::Invalid { origin: origin.clone(), problem: problem.into() }.into()
     }
 }
 
@@ -74,21 +58,12 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
             Kind::Invalid { origin, problem } => write!(f, "{origin}: {problem}"),
-            Kind::Yaml {
-                name,
-                line,
-                column,
-                problem,
-            } => {
+            Kind::Yaml { name, line, column, problem } => {
                 write!(f, "{name}:{line}:{column}: not valid YAML: {problem}")
             }
             Kind::Read { path, .. } => write!(f, "read the run configuration {}", path.display()),
             Kind::Folder { path, origin, .. } => {
-                write!(
-                    f,
-                    "write to the run folder {} (from telemetry.directory, {origin})",
-                    path.display()
-                )
+                write!(f, "write to the run folder {} (from telemetry.directory, {origin})", path.display())
             }
             Kind::Thread { .. } => write!(f, "start the delivery thread"),
             Kind::AlreadyInitialized { run_id } => write!(
@@ -121,10 +96,8 @@ impl std::error::Error for Error {
 /// `; did you mean "…"?` for the word among `known` that is nearest to `word`, if one is near.
 pub(crate) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let word = word.to_lowercase();
-    let nearest = known
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word, candidate), candidate))
-        .min();
+    let nearest =
+        known.into_iter().map(|candidate| (strsim::damerau_levenshtein(&word, candidate), candidate)).min();
     match nearest {
         Some((distance, candidate)) if distance <= 1 + candidate.len() / 4 => {
             format!("; did you mean \"{candidate}\"?")

@@ -69,31 +69,18 @@ impl SpanGroup {
     ///
     /// `name` is what `span_groups` calls the group: lower case, unique in the process.
     pub const fn leaf(name: &'static str, bucket: Bucket) -> Self {
-        Self {
-            name,
-            bucket: Some(bucket),
-            scope: None,
-            state: AtomicU8::new(bit::NEW),
-        }
+        Self { name, bucket: Some(bucket), scope: None, state: AtomicU8::new(bit::NEW) }
     }
 
     /// A group of spans that enclose others and whose own time is counted nowhere.
     pub const fn umbrella(name: &'static str) -> Self {
-        Self {
-            name,
-            bucket: None,
-            scope: None,
-            state: AtomicU8::new(bit::NEW),
-        }
+        Self { name, bucket: None, scope: None, state: AtomicU8::new(bit::NEW) }
     }
 
     /// The same group, with the bucket that all leaf spans beneath its spans count as.
     #[must_use]
     pub const fn with_scope(self, bucket: Bucket) -> Self {
-        Self {
-            scope: Some(bucket),
-            ..self
-        }
+        Self { scope: Some(bucket), ..self }
     }
 
     /// The group's name, as in `span_groups`.
@@ -229,11 +216,7 @@ pub(crate) fn join_all(groups: &[&'static SpanGroup]) {
 /// Opens (`true`) or closes a capture: while any is open, every call looks into its context.
 pub(crate) fn capture(open: bool) {
     registry(|registry| {
-        registry.captures = if open {
-            registry.captures + 1
-        } else {
-            registry.captures.saturating_sub(1)
-        };
+        registry.captures = if open { registry.captures + 1 } else { registry.captures.saturating_sub(1) };
         registry.apply();
     });
 }
@@ -264,10 +247,7 @@ impl Registry {
             (bit::METRICS, self.metrics),
             (bit::CAPTURE, self.captures > 0),
         ];
-        let state = bits
-            .iter()
-            .filter(|(_, on)| *on)
-            .fold(0, |state, (bit, _)| state | bit);
+        let state = bits.iter().filter(|(_, on)| *on).fold(0, |state, (bit, _)| state | bit);
         group.state.store(state, Ordering::Relaxed);
     }
 }

@@ -60,10 +60,7 @@ pub(crate) const ALL: &str = "all";
 
 /// The other presets, each with its groups.
 pub(crate) const PRESETS: &[(&str, &[&str])] = &[
-    (
-        "default",
-        &["job", "checkpoint", "evaluate", "setup", "model_init"],
-    ),
+    ("default", &["job", "checkpoint", "evaluate", "setup", "model_init"]),
     (
         "per_step",
         &[

@@ -66,5 +66,5 @@ pub mod __private {
     pub use core::option::Option::Some;
 
     pub use crate::outcome::{AnyOutcome, ByType, ResultOutcome};
-    pub use crate::span::{enter, never, of, traced};
+    pub use crate::span::{enter, never, traced};
 }

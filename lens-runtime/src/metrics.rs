@@ -81,11 +81,7 @@ impl Scalar {
     /// A scalar with its metric name, its unit (UCUM, `1` for a ratio, empty if it has none) and
     /// its meaning.
     pub const fn new(name: &'static str, unit: &'static str, description: &'static str) -> Self {
-        Self {
-            name,
-            unit,
-            description,
-        }
+        Self { name, unit, description }
     }
 
     /// The metric's name.
@@ -160,15 +156,8 @@ fn emit_event(pipeline: &Pipeline, step: u64, values: &[(Scalar, f64)]) {
     record.set_timestamp(std::time::SystemTime::now());
     record.set_severity_number(severity);
     record.set_severity_text(text);
-    record.add_attribute(
-        semconv::ITERATION,
-        AnyValue::Int(i64::try_from(step).unwrap_or(i64::MAX)),
-    );
-    record.add_attributes(
-        values
-            .iter()
-            .map(|(scalar, value)| (scalar.name, AnyValue::Double(*value))),
-    );
+    record.add_attribute(semconv::ITERATION, AnyValue::Int(i64::try_from(step).unwrap_or(i64::MAX)));
+    record.add_attributes(values.iter().map(|(scalar, value)| (scalar.name, AnyValue::Double(*value))));
     logger.emit(record);
 }
 
@@ -188,10 +177,7 @@ pub(crate) struct ModelCall {
 impl ModelCall {
     /// The attributes that its metrics have in common.
     fn attributes(&self) -> Vec<KeyValue> {
-        let operation = self
-            .operation
-            .clone()
-            .unwrap_or_else(|| semconv::DEFAULT_OPERATION.to_owned());
+        let operation = self.operation.clone().unwrap_or_else(|| semconv::DEFAULT_OPERATION.to_owned());
         let mut attributes = vec![KeyValue::new(semconv::GEN_AI_OPERATION_NAME, operation)];
         if let Some(provider) = &self.provider {
             attributes.push(KeyValue::new(semconv::GEN_AI_PROVIDER_NAME, provider.clone()));

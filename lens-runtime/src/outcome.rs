@@ -60,9 +60,7 @@ impl<'a, T, E> ResultOutcome<'a> for ByType<'a, Result<T, E>> {
     fn failure(&self) -> Option<Failure> {
         match self.0 {
             Ok(_) => None,
-            Err(_) => Some(Failure {
-                error_type: std::any::type_name::<E>(),
-            }),
+            Err(_) => Some(Failure { error_type: std::any::type_name::<E>() }),
         }
     }
 

@@ -37,9 +37,7 @@ pub(crate) fn activate(pipeline: Option<Arc<Pipeline>>) {
 
 /// The pipeline of the caller, whatever its groups.
 pub(crate) fn current() -> Option<Arc<Pipeline>> {
-    captured()
-        .map(|captured| captured.pipeline)
-        .or_else(|| ACTIVE.load_full())
+    captured().map(|captured| captured.pipeline).or_else(|| ACTIVE.load_full())
 }
 
 /// The pipeline for a call of `group` that passed the gate, and whether it makes a span. `None` if
@@ -49,9 +47,7 @@ pub(crate) fn for_call(group: &SpanGroup, wanted: Wanted) -> Option<(Arc<Pipelin
         let spans = captured.selection.includes(group);
         return Some((captured.pipeline, spans));
     }
-    let pipeline = (wanted.spans || wanted.metrics)
-        .then(|| ACTIVE.load_full())
-        .flatten()?;
+    let pipeline = (wanted.spans || wanted.metrics).then(|| ACTIVE.load_full()).flatten()?;
     Some((pipeline, wanted.spans))
 }
 

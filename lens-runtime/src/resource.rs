@@ -2,6 +2,7 @@
 
 use opentelemetry::{Key, KeyValue, Value};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
@@ -34,46 +35,31 @@ impl Identity {
     /// If `OTEL_RESOURCE_ATTRIBUTES` is malformed.
     pub(crate) fn detect(config: &TelemetryConfig, environment: &Environment) -> Result<Self, Error> {
         let first = |names: &[&'static str]| {
-            names
-                .iter()
-                .find_map(|name| environment.get(name).map(|value| (value, Origin::Variable(name))))
+            names.iter().find_map(|name| environment.get(name).map(|value| (value, Origin::Variable(name))))
         };
         let (run_id, run_id_origin) = first(&RUN_ID).unwrap_or_else(|| (random_run_id(), Origin::Default));
         let user_id = first(&USER_ID).map(|(user, _)| KeyValue::new(semconv::USER_ID, user));
         let instance_id = Uuid::new_v4();
         let detected = [
-            KeyValue::new("telemetry.sdk.name", "opentelemetry"),
-            KeyValue::new("telemetry.sdk.language", "rust"),
-            KeyValue::new("telemetry.sdk.version", "0.33"),
             KeyValue::new("telemetry.distro.name", "lens"),
             KeyValue::new("telemetry.distro.version", env!("CARGO_PKG_VERSION")),
             KeyValue::new(semconv::SERVICE_INSTANCE_ID, instance_id.to_string()),
-            KeyValue::new(
-                semconv::HOST_NAME,
-                gethostname::gethostname().to_string_lossy().into_owned(),
-            ),
+            KeyValue::new(semconv::HOST_NAME, gethostname::gethostname().to_string_lossy().into_owned()),
             KeyValue::new(semconv::PROCESS_PID, i64::from(std::process::id())),
         ];
         let named = [
-            Some(KeyValue::new(
-                semconv::SERVICE_NAME,
-                config.service_name.value.clone(),
-            )),
+            Some(KeyValue::new(semconv::SERVICE_NAME, config.service_name.value.clone())),
             Some(KeyValue::new(semconv::RUN_ID, run_id.clone())),
             user_id,
         ];
         // The SDK keeps the last of several values for a key.
         let resource = Resource::builder_empty()
+            .with_detector(Box::new(TelemetryResourceDetector))
             .with_attributes(detected)
             .with_attributes(resource_attributes(environment)?)
             .with_attributes(named.into_iter().flatten())
             .build();
-        Ok(Self {
-            run_id,
-            run_id_origin,
-            instance_id,
-            resource,
-        })
+        Ok(Self { run_id, run_id_origin, instance_id, resource })
     }
 
     /// The run id as the name of a folder: what is no letter, digit, dash, dot or underscore
@@ -110,19 +96,14 @@ fn resource_attributes(environment: &Environment) -> Result<Vec<KeyValue>, Error
         .map(str::trim)
         .filter(|entry| !entry.is_empty())
         .map(|entry| {
-            let malformed = || {
-                Error::invalid(
-                    &Origin::Variable(NAME),
-                    format!("expected key=value, got {entry:?}"),
-                )
-            };
+            let malformed =
+                || Error::invalid(&Origin::Variable(NAME), format!("expected key=value, got {entry:?}"));
             let (key, value) = entry.split_once('=').ok_or_else(malformed)?;
             let (key, value) = (key.trim(), percent_decode_str(value.trim()).decode_utf8());
             match (key.is_empty(), value) {
-                (false, Ok(value)) => Ok(KeyValue::new(
-                    Key::from(key.to_owned()),
-                    Value::from(value.into_owned()),
-                )),
+                (false, Ok(value)) => {
+                    Ok(KeyValue::new(Key::from(key.to_owned()), Value::from(value.into_owned())))
+                }
                 _ => Err(malformed()),
             }
         })

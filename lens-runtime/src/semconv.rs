@@ -12,7 +12,8 @@ macro_rules! names {
 
 names! {
     // Span attributes.
-    /// The number of the training step, counted from 1. On the step's span and in its baggage.
+    /// The number of the training step, counted from 1. In the step's baggage, and on its span and on
+    /// every span beneath it.
     ITERATION = "rl.iteration";
     /// The span group of a span or of a metric point.
     GROUP = "rl.group";
@@ -102,6 +103,5 @@ pub(crate) const TOKEN_USAGE_BOUNDS: &[f64] = &[
 ];
 
 /// Bounds that OpenTelemetry's conventions recommend for `gen_ai.client.operation.duration`, in seconds.
-pub(crate) const OPERATION_DURATION_BOUNDS: &[f64] = &[
-    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
-];
+pub(crate) const OPERATION_DURATION_BOUNDS: &[f64] =
+    &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];

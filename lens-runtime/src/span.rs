@@ -47,15 +47,7 @@ fn begin(group: &'static SpanGroup) -> Option<Entry> {
         return None;
     }
     let spans = spans && pipeline.tracer.is_some();
-    Some(Entry {
-        pipeline,
-        group,
-        spans,
-        name: "",
-        attributes: Vec::new(),
-        step: None,
-        model_call: None,
-    })
+    Some(Entry { pipeline, group, spans, name: "", attributes: Vec::new(), step: None, model_call: None })
 }
 
 /// A call about to begin, while the annotation describes it.
@@ -82,8 +74,7 @@ impl Entry {
 
     /// Sets an attribute of the span.
     pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
-        self.attributes
-            .extend(value.to_value().map(|value| KeyValue::new(key, value)));
+        self.attributes.extend(value.to_value().map(|value| KeyValue::new(key, value)));
     }
 
     /// The number of the training step that begins here. A number that is negative is none.
@@ -130,33 +121,18 @@ impl Entry {
 /// Starts the span, if there is one, and makes the context in which the body will run.
 #[inline(never)]
 fn open(entry: Entry) -> Call {
-    let Entry {
-        pipeline,
-        group,
-        spans,
-        name,
-        attributes,
-        step,
-        model_call,
-    } = entry;
+    let Entry { pipeline, group, spans, name, attributes, step, model_call } = entry;
     let parent = Context::current();
     let (began, began_at) = (Instant::now(), SystemTime::now());
     let mut context = step.map(|number| step::within(&parent, number));
     if let Some(bucket) = group.scope() {
-        context = Some(
-            context
-                .as_ref()
-                .unwrap_or(&parent)
-                .with_value(BucketScope(bucket)),
-        );
+        context = Some(context.as_ref().unwrap_or(&parent).with_value(BucketScope(bucket)));
     }
     if let Some(tracer) = pipeline.tracer.as_ref().filter(|_| spans) {
-        let own = own_attributes(group, step, &parent, model_call.as_deref());
-        let builder = tracer
-            .span_builder(name)
-            .with_start_time(began_at)
-            .with_attributes(own.chain(attributes));
         let around = context.as_ref().unwrap_or(&parent);
+        let own = own_attributes(group, &parent, around, model_call.as_deref());
+        let builder =
+            tracer.span_builder(name).with_start_time(began_at).with_attributes(merge(own, attributes));
         let span = tracer.build_with_context(builder, around);
         context = Some(around.with_span(span));
     }
@@ -174,14 +150,13 @@ fn open(entry: Entry) -> Call {
     })))
 }
 
-/// The attributes that Lens gives every span, before those of the user: where a limit cuts, it
-/// cuts theirs.
+/// The attributes that Lens gives every span.
 fn own_attributes(
     group: &SpanGroup,
-    step: Option<u64>,
     parent: &Context,
+    around: &Context,
     model_call: Option<&ModelCall>,
-) -> impl Iterator<Item = KeyValue> + use<> {
+) -> impl Iterator<Item = KeyValue> {
     let scope = parent.get::<BucketScope>().map(|scope| scope.0);
     let bucket = group.bucket().map(|own| scope.unwrap_or(own));
     let model_call = model_call.map(|call| {
@@ -195,11 +170,18 @@ fn own_attributes(
     [
         Some(KeyValue::new(semconv::GROUP, group.name())),
         bucket.map(|bucket| KeyValue::new(semconv::BUCKET, bucket.as_str())),
-        step.map(|step| KeyValue::new(semconv::ITERATION, i64::try_from(step).unwrap_or(i64::MAX))),
+        step::of(around).map(|n| KeyValue::new(semconv::ITERATION, i64::try_from(n).unwrap_or(i64::MAX))),
     ]
     .into_iter()
     .flatten()
     .chain(model_call.into_iter().flatten().flatten())
+}
+
+/// Ours first, so that a limit cuts the user's; but of two values for one key, the user's.
+fn merge(own: impl Iterator<Item = KeyValue>, users: Vec<KeyValue>) -> Vec<KeyValue> {
+    let mut merged: Vec<_> = own.filter(|own| users.iter().all(|user| user.key != own.key)).collect();
+    merged.extend(users);
+    merged
 }
 
 /// What leaf spans beneath count as, in the context.
@@ -227,24 +209,41 @@ impl Call {
         body(arguments)
     }
 
-    /// Sets an attribute of the span.
-    pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
-        if let Some((open, value)) = self.0.as_ref().zip(value.to_value()) {
+    /// Sets an attribute of the span, from the successful value.
+    ///
+    /// Here and below the lifetime is named so that the closure may return something that borrows
+    /// from the value.
+    pub fn attribute<'a, T, V: AttributeValue>(
+        &mut self,
+        key: &'static str,
+        value: &'a T,
+        attribute: impl FnOnce(&'a T) -> V,
+    ) {
+        let Some(open) = &self.0 else { return };
+        if let Some(value) = attribute(value).to_value() {
             open.set_attribute(KeyValue::new(key, value));
         }
     }
 
-    /// Input tokens, known from the result.
-    pub fn input_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
+    /// Input tokens, from the successful value.
+    pub fn input_tokens<'a, T, C: TokenCounts<Shape>, Shape>(
+        &mut self,
+        value: &'a T,
+        tokens: impl FnOnce(&'a T) -> C,
+    ) {
         if let Some(model_call) = self.counted() {
-            counts.append_to(&mut model_call.input);
+            tokens(value).append_to(&mut model_call.input);
         }
     }
 
-    /// Output tokens, known from the result.
-    pub fn output_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
+    /// Output tokens, from the successful value.
+    pub fn output_tokens<'a, T, C: TokenCounts<Shape>, Shape>(
+        &mut self,
+        value: &'a T,
+        tokens: impl FnOnce(&'a T) -> C,
+    ) {
         if let Some(model_call) = self.counted() {
-            counts.append_to(&mut model_call.output);
+            tokens(value).append_to(&mut model_call.output);
         }
     }
 
@@ -359,10 +358,7 @@ impl Drop for Open {
 
 /// Runs the body of an annotated `async fn` within its span.
 pub fn traced<F: Future>(call: Call, body: F) -> Traced<F> {
-    Traced {
-        call: Some(call),
-        body: Some(body),
-    }
+    Traced { call: Some(call), body: Some(body) }
 }
 
 pin_project! {
@@ -411,12 +407,6 @@ impl<F: Future> Future for Traced<F> {
         let call = this.call.take().unwrap_or(Call(None));
         Poll::Ready((call, out))
     }
-}
-
-/// Applies a closure of the annotation to the successful value. The lifetime is named so that the
-/// closure may return something that borrows from the value.
-pub fn of<'a, T: ?Sized, R>(value: &'a T, closure: impl FnOnce(&'a T) -> R) -> R {
-    closure(value)
 }
 
 /// A value that is never made; only its type is used, to tell the body what to coerce to.

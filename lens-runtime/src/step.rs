@@ -27,7 +27,12 @@ use crate::semconv;
 /// assert_eq!(current_step(), None);
 /// ```
 pub fn current_step() -> Option<u64> {
-    Context::map_current(|context| context.baggage().get(semconv::ITERATION)?.as_str().parse().ok())
+    Context::map_current(of)
+}
+
+/// The step of a context.
+pub(crate) fn of(context: &Context) -> Option<u64> {
+    context.baggage().get(semconv::ITERATION)?.as_str().parse().ok()
 }
 
 /// The context within step `number`.

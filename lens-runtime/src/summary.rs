@@ -26,6 +26,8 @@ pub struct Phase {
     pub output_tokens: u64,
     /// Whether these are the spans of training steps.
     pub is_step: bool,
+    /// The part of `total` that passed within training steps.
+    pub within_steps: Duration,
 }
 
 impl Phase {
@@ -47,12 +49,14 @@ impl Phase {
 /// The phases of a run, in the order in which their first spans began.
 ///
 /// Made of the spans that Lens recorded in this process: a group that is off has no row. It is
-/// written as a table:
+/// written as a table, in which "of step" is the share of the time of all training steps that
+/// passed in the phase:
 ///
 /// ```text
-/// phase                    calls     total      mean   of step    tokens   tokens/s
-/// rl.grpo.step                45    9.12 s   203 ms    100.0 %
-///   rl.grpo.generation        45    5.01 s   111 ms     54.9 %
+/// phase                calls    total      mean  of step  tokens  tokens/s
+/// rl.grpo.step           100  18.75 s  187.5 ms  100.0 %
+/// rl.grpo.generation     100   5.77 s   57.7 ms   30.8 %
+/// rl.engine.generate     100   5.75 s   57.5 ms   30.7 %  204800     35617
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Phases {
@@ -77,21 +81,19 @@ impl Phases {
         };
         let group = attribute(&span.attributes, semconv::GROUP).map(Value::as_str);
         let outcome = attribute(&span.attributes, semconv::OUTCOME).map(Value::as_str);
-        let row = self
-            .rows
-            .entry(span.name.clone().into_owned())
-            .or_insert_with(|| Row {
-                phase: Phase {
-                    name: span.name.clone().into_owned(),
-                    ..Phase::default()
-                },
-                first: span.start_time,
-            });
+        let row = self.rows.entry(span.name.clone().into_owned()).or_insert_with(|| Row {
+            phase: Phase { name: span.name.clone().into_owned(), ..Phase::default() },
+            first: span.start_time,
+        });
         row.first = row.first.min(span.start_time);
         let phase = &mut row.phase;
         phase.calls += 1;
         phase.unsuccessful += u64::from(outcome.as_deref() != Some("ok"));
-        phase.total += span.end_time.duration_since(span.start_time).unwrap_or_default();
+        let duration = span.end_time.duration_since(span.start_time).unwrap_or_default();
+        phase.total += duration;
+        if attribute(&span.attributes, semconv::ITERATION).is_some() {
+            phase.within_steps += duration;
+        }
         phase.input_tokens += number(semconv::GEN_AI_USAGE_INPUT_TOKENS);
         phase.output_tokens += number(semconv::GEN_AI_USAGE_OUTPUT_TOKENS);
         phase.is_step |= group.as_deref() == Some(crate::groups::Step.name());
@@ -119,11 +121,8 @@ impl fmt::Display for Phases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const HEAD: [&str; 7] = ["phase", "calls", "total", "mean", "of step", "tokens", "tokens/s"];
         let rows = self.rows();
-        let steps: f64 = rows
-            .iter()
-            .filter(|phase| phase.is_step)
-            .map(|phase| phase.total.as_secs_f64())
-            .sum();
+        let steps: f64 =
+            rows.iter().filter(|phase| phase.is_step).map(|phase| phase.total.as_secs_f64()).sum();
         let mut table = vec![HEAD.map(str::to_owned)];
         table.extend(rows.iter().map(|phase| {
             let tokens = phase.input_tokens + phase.output_tokens;
@@ -132,19 +131,12 @@ impl fmt::Display for Phases {
                 phase.calls.to_string(),
                 seconds(phase.total),
                 seconds(phase.mean()),
-                match steps > 0.0 {
-                    true => format!("{:.1} %", 100.0 * phase.total.as_secs_f64() / steps),
-                    false => String::new(),
+                match phase.within_steps.as_secs_f64() {
+                    within if within > 0.0 && steps > 0.0 => format!("{:.1} %", 100.0 * within / steps),
+                    _ => String::new(),
                 },
-                if tokens > 0 {
-                    tokens.to_string()
-                } else {
-                    String::new()
-                },
-                phase
-                    .tokens_per_second()
-                    .map(|rate| format!("{rate:.0}"))
-                    .unwrap_or_default(),
+                if tokens > 0 { tokens.to_string() } else { String::new() },
+                phase.tokens_per_second().map(|rate| format!("{rate:.0}")).unwrap_or_default(),
             ]
         }));
         let width = |column: usize| table.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -161,10 +153,7 @@ impl fmt::Display for Phases {
 }
 
 fn attribute<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
-    attributes
-        .iter()
-        .find(|attribute| attribute.key.as_str() == key)
-        .map(|attribute| &attribute.value)
+    attributes.iter().find(|attribute| attribute.key.as_str() == key).map(|attribute| &attribute.value)
 }
 
 /// A duration in the unit in which it reads best.

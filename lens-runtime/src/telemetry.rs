@@ -102,10 +102,7 @@ impl Telemetry {
         }
         let mut active = ACTIVE_RUN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(run_id) = &*active {
-            return Err(Kind::AlreadyInitialized {
-                run_id: run_id.clone(),
-            }
-            .into());
+            return Err(Kind::AlreadyInitialized { run_id: run_id.clone() }.into());
         }
         let (exporter, folder) = exporter(&config, &identity)?;
         let running = Running::start(config, identity, exporter, folder, metric_interval)?;
@@ -113,9 +110,7 @@ impl Telemetry {
         drop(active);
         running.select(selection);
         running.announce();
-        Ok(Self {
-            running: Some(running),
-        })
+        Ok(Self { running: Some(running) })
     }
 
     /// Whether anything is recorded.
@@ -141,9 +136,7 @@ impl Telemetry {
         let Some(running) = &self.running else {
             return Ok(());
         };
-        let selection = running
-            .config
-            .selection(&Setting::in_code(span_groups.to_owned()))?;
+        let selection = running.config.selection(&Setting::in_code(span_groups.to_owned()))?;
         running.select(selection);
         Ok(())
     }
@@ -161,9 +154,7 @@ impl Telemetry {
 
     /// What became of the records so far.
     pub fn health(&self) -> Health {
-        self.running
-            .as_ref()
-            .map_or_else(Health::default, |running| Health::of(&running.delivery))
+        self.running.as_ref().map_or_else(Health::default, |running| Health::of(&running.delivery))
     }
 
     /// Ends the telemetry: writes what is left, within `deadline`, and reports. Afterwards annotated
@@ -195,9 +186,8 @@ impl Running {
     ) -> Result<Self, Error> {
         let encode = exporter.metrics_encoder();
         let delivery = Delivery::start(exporter).map_err(|source| Kind::Thread { source })?;
-        let scope = InstrumentationScope::builder(semconv::SCOPE)
-            .with_version(env!("CARGO_PKG_VERSION"))
-            .build();
+        let scope =
+            InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
         let tracer_provider = config.traces_enabled.value.then(|| {
             SdkTracerProvider::builder()
                 .with_span_processor(delivery.clone())
@@ -205,18 +195,10 @@ impl Running {
                 .build()
         });
         let meter_provider = config.metrics_enabled.value.then(|| {
-            let courier = MetricCourier {
-                delivery: delivery.clone(),
-                encode,
-                closed: AtomicBool::new(false),
-            };
-            let reader = PeriodicReader::builder(courier)
-                .with_interval(metric_interval)
-                .build();
-            SdkMeterProvider::builder()
-                .with_reader(reader)
-                .with_resource(identity.resource.clone())
-                .build()
+            let courier =
+                MetricCourier { delivery: delivery.clone(), encode, closed: AtomicBool::new(false) };
+            let reader = PeriodicReader::builder(courier).with_interval(metric_interval).build();
+            SdkMeterProvider::builder().with_reader(reader).with_resource(identity.resource.clone()).build()
         });
         let logger_provider = config.metrics_enabled.value.then(|| {
             SdkLoggerProvider::builder()
@@ -225,33 +207,18 @@ impl Running {
                 .build()
         });
         pipeline::activate(Some(Arc::new(Pipeline {
-            tracer: tracer_provider
-                .as_ref()
-                .map(|provider| provider.tracer_with_scope(scope.clone())),
+            tracer: tracer_provider.as_ref().map(|provider| provider.tracer_with_scope(scope.clone())),
             instruments: meter_provider
                 .as_ref()
                 .map(|provider| Instruments::new(provider.meter_with_scope(scope.clone()))),
-            logger: logger_provider
-                .as_ref()
-                .map(|provider| provider.logger_with_scope(scope)),
+            logger: logger_provider.as_ref().map(|provider| provider.logger_with_scope(scope)),
         })));
         group::join_all(&config.groups);
-        Ok(Self {
-            run_id: identity.run_id,
-            config,
-            folder,
-            delivery,
-            tracer_provider,
-            meter_provider,
-        })
+        Ok(Self { run_id: identity.run_id, config, folder, delivery, tracer_provider, meter_provider })
     }
 
     fn select(&self, selection: Selection) {
-        let spans = if self.tracer_provider.is_some() {
-            selection
-        } else {
-            Selection::default()
-        };
+        let spans = if self.tracer_provider.is_some() { selection } else { Selection::default() };
         group::select(spans, self.meter_provider.is_some());
     }
 
@@ -280,12 +247,7 @@ impl Running {
         let phases = self.delivery.close(until).unwrap_or_default();
         let health = Health::of(&self.delivery);
         *ACTIVE_RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let report = RunReport {
-            run_id: Some(self.run_id),
-            folder: self.folder,
-            phases,
-            health,
-        };
+        let report = RunReport { run_id: Some(self.run_id), folder: self.folder, phases, health };
         if report.health.is_lossy() {
             tracing::warn!("{}", report.losses());
             eprintln!("lens: {}", report.losses());
@@ -337,26 +299,16 @@ pub struct Health {
 impl Health {
     fn of(delivery: &Delivery) -> Self {
         let [traces, metrics, logs] = Signal::ALL.map(|signal| delivery.counts(signal));
-        Self {
-            traces,
-            metrics,
-            logs,
-        }
+        Self { traces, metrics, logs }
     }
 
     fn by_signal(&self) -> [(Signal, Counts); 3] {
-        [
-            (Signal::Traces, self.traces),
-            (Signal::Metrics, self.metrics),
-            (Signal::Logs, self.logs),
-        ]
+        [(Signal::Traces, self.traces), (Signal::Metrics, self.metrics), (Signal::Logs, self.logs)]
     }
 
     /// Whether a record was lost or has not been written yet.
     fn is_lossy(&self) -> bool {
-        self.by_signal()
-            .iter()
-            .any(|(_, counts)| counts.lost() + counts.pending() > 0)
+        self.by_signal().iter().any(|(_, counts)| counts.lost() + counts.pending() > 0)
     }
 }
 
@@ -406,11 +358,7 @@ impl fmt::Display for RunReport {
         if !self.phases.is_empty() {
             writeln!(f, "{}", self.phases)?;
         }
-        write!(
-            f,
-            "telemetry of run {run_id}: {} spans",
-            self.health.traces.exported
-        )?;
+        write!(f, "telemetry of run {run_id}: {} spans", self.health.traces.exported)?;
         match &self.folder {
             Some(folder) => write!(f, " in {}", folder.display())?,
             None => f.write_str(" on the console")?,

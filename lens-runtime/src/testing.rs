@@ -54,39 +54,25 @@ impl Capture {
     pub fn new(span_groups: &str) -> Self {
         let selection = match Selection::parse(span_groups, &[]) {
             Ok(selection) => selection,
-            Err(unknown) => panic!(
-                "unknown span group {:?}; expected one of {:?}",
-                unknown.word, unknown.known
-            ),
+            Err(unknown) => {
+                panic!("unknown span group {:?}; expected one of {:?}", unknown.word, unknown.known)
+            }
         };
         let record = Arc::new(Mutex::new(Record::default()));
         let recorder = Recorder(Arc::clone(&record));
-        let tracer_provider = SdkTracerProvider::builder()
-            .with_span_processor(recorder.clone())
-            .build();
-        let logger_provider = SdkLoggerProvider::builder()
-            .with_log_processor(recorder.clone())
-            .build();
+        let tracer_provider = SdkTracerProvider::builder().with_span_processor(recorder.clone()).build();
+        let logger_provider = SdkLoggerProvider::builder().with_log_processor(recorder.clone()).build();
         // The reader's own interval is of no use here: metrics are collected when they are asked for.
-        let reader = PeriodicReader::builder(recorder)
-            .with_interval(Duration::from_secs(3600))
-            .build();
+        let reader = PeriodicReader::builder(recorder).with_interval(Duration::from_secs(3600)).build();
         let meter_provider = SdkMeterProvider::builder().with_reader(reader).build();
         let pipeline = Pipeline {
             tracer: Some(tracer_provider.tracer(semconv::SCOPE)),
             instruments: Some(Instruments::new(meter_provider.meter(semconv::SCOPE))),
             logger: Some(logger_provider.logger(semconv::SCOPE)),
         };
-        let captured = Captured {
-            pipeline: Arc::new(pipeline),
-            selection: Arc::new(selection),
-        };
+        let captured = Captured { pipeline: Arc::new(pipeline), selection: Arc::new(selection) };
         group::capture(true);
-        Self {
-            context: Context::current().with_value(captured),
-            record,
-            meter_provider,
-        }
+        Self { context: Context::current().with_value(captured), record, meter_provider }
     }
 
     /// Runs `body` on this thread and records it.
@@ -119,11 +105,7 @@ impl Capture {
     /// # Panics
     /// If there is none, or more than one.
     pub fn span(&self, name: &str) -> CapturedSpan {
-        let mut named: Vec<_> = self
-            .spans()
-            .into_iter()
-            .filter(|span| span.name() == name)
-            .collect();
+        let mut named: Vec<_> = self.spans().into_iter().filter(|span| span.name() == name).collect();
         match named.pop().filter(|_| named.is_empty()) {
             Some(span) => span,
             None => panic!("expected one span {name:?} in\n{}", self.tree()),
@@ -190,11 +172,7 @@ impl CapturedSpan {
 
     /// The value of an attribute.
     pub fn attribute(&self, key: &str) -> Option<&Value> {
-        self.0
-            .attributes
-            .iter()
-            .find(|pair| pair.key.as_str() == key)
-            .map(|pair| &pair.value)
+        self.0.attributes.iter().find(|pair| pair.key.as_str() == key).map(|pair| &pair.value)
     }
 
     /// The keys of the attributes, in order.
@@ -229,10 +207,7 @@ impl CapturedSpan {
 
     /// From start to end.
     pub fn duration(&self) -> Duration {
-        self.0
-            .end_time
-            .duration_since(self.0.start_time)
-            .unwrap_or_default()
+        self.0.end_time.duration_since(self.0.start_time).unwrap_or_default()
     }
 }
 
@@ -354,25 +329,20 @@ impl PushMetricExporter for Recorder {
 
 fn points<T: Copy>(data: &MetricData<T>, number: fn(T) -> f64) -> Vec<Point> {
     let point = |attributes: &mut dyn Iterator<Item = &KeyValue>, count, sum| Point {
-        attributes: attributes
-            .map(|pair| (pair.key.to_string(), pair.value.to_string()))
-            .collect(),
+        attributes: attributes.map(|pair| (pair.key.to_string(), pair.value.to_string())).collect(),
         count,
         sum,
     };
     match data {
-        MetricData::Gauge(gauge) => gauge
-            .data_points()
-            .map(|p| point(&mut p.attributes(), 1, number(p.value())))
-            .collect(),
-        MetricData::Sum(sum) => sum
-            .data_points()
-            .map(|p| point(&mut p.attributes(), 1, number(p.value())))
-            .collect(),
-        MetricData::Histogram(histogram) => histogram
-            .data_points()
-            .map(|p| point(&mut p.attributes(), p.count(), number(p.sum())))
-            .collect(),
+        MetricData::Gauge(gauge) => {
+            gauge.data_points().map(|p| point(&mut p.attributes(), 1, number(p.value()))).collect()
+        }
+        MetricData::Sum(sum) => {
+            sum.data_points().map(|p| point(&mut p.attributes(), 1, number(p.value()))).collect()
+        }
+        MetricData::Histogram(histogram) => {
+            histogram.data_points().map(|p| point(&mut p.attributes(), p.count(), number(p.sum()))).collect()
+        }
         MetricData::ExponentialHistogram(histogram) => histogram
             .data_points()
             .map(|p| point(&mut p.attributes(), p.count() as u64, number(p.sum())))

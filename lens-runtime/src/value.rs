@@ -85,12 +85,7 @@ impl ListItem for String {
 
 impl ListItem for &str {
     fn list(items: &[Self]) -> Array {
-        Array::String(
-            items
-                .iter()
-                .map(|item| StringValue::from((*item).to_owned()))
-                .collect(),
-        )
+        Array::String(items.iter().map(|item| StringValue::from((*item).to_owned())).collect())
     }
 }
 

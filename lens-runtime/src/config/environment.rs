@@ -20,12 +20,7 @@ impl Environment {
     /// let environment = lens_runtime::Environment::of_pairs([("LENS_RUN_ID", "run-7")]);
     /// ```
     pub fn of_pairs<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        Self(Some(
-            pairs
-                .into_iter()
-                .map(|(key, value)| (key.into(), value.into()))
-                .collect(),
-        ))
+        Self(Some(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<String> {

@@ -115,12 +115,7 @@ const KEYS: &[&str] = &[
 ];
 
 /// Keys that NeMo-RL once had and that would be read in vain.
-const RETIRED: &[&str] = &[
-    "export_strategy",
-    "export_rank",
-    "export_sample_rate",
-    "sampler_enabled",
-];
+const RETIRED: &[&str] = &["export_strategy", "export_rank", "export_sample_rate", "sampler_enabled"];
 
 impl Default for TelemetryConfig {
     /// Telemetry off, and every other value as in the table above.
@@ -148,10 +143,8 @@ impl TelemetryConfig {
     /// wrong type.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|source| crate::error::Kind::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| crate::error::Kind::Read { path: path.to_owned(), source })?;
         Self::from_yaml(&text, &path.display().to_string())
     }
 
@@ -249,16 +242,8 @@ impl TelemetryConfig {
     /// The groups that are switched on, and the errors that only show when all is known.
     pub(crate) fn validate(&self) -> Result<Selection, Error> {
         for (key, setting, why) in [
-            (
-                "logs_enabled",
-                &self.logs_enabled,
-                "this version has no log bridge",
-            ),
-            (
-                "vllm_native_tracing",
-                &self.vllm_native_tracing,
-                "this version starts no engines",
-            ),
+            ("logs_enabled", &self.logs_enabled, "this version has no log bridge"),
+            ("vllm_native_tracing", &self.vllm_native_tracing, "this version starts no engines"),
         ] {
             if setting.value {
                 let problem = format!("telemetry.{key} is true, but {why}; expected false");
@@ -288,10 +273,7 @@ impl TelemetryConfig {
         const NAME: &str = "OTEL_SERVICE_NAME";
         let is_overruled = matches!(self.service_name.origin, Origin::Default | Origin::File { .. });
         if let Some(name) = environment.get(NAME).filter(|_| is_overruled) {
-            self.service_name = Setting {
-                value: name,
-                origin: Origin::Variable(NAME),
-            };
+            self.service_name = Setting { value: name, origin: Origin::Variable(NAME) };
         }
         self
     }
@@ -301,30 +283,14 @@ impl TelemetryConfig {
         let flag = |setting: &Setting<bool>| setting.value.to_string();
         [
             (KEYS[0], flag(&self.enabled), &self.enabled.origin),
-            (
-                KEYS[1],
-                quoted(&self.service_name.value),
-                &self.service_name.origin,
-            ),
+            (KEYS[1], quoted(&self.service_name.value), &self.service_name.origin),
             (KEYS[2], quoted(&self.span_groups.value), &self.span_groups.origin),
             (KEYS[3], flag(&self.traces_enabled), &self.traces_enabled.origin),
             (KEYS[4], flag(&self.metrics_enabled), &self.metrics_enabled.origin),
             (KEYS[5], flag(&self.logs_enabled), &self.logs_enabled.origin),
-            (
-                KEYS[6],
-                quoted(self.exporter.value.as_str()),
-                &self.exporter.origin,
-            ),
-            (
-                KEYS[7],
-                quoted(&self.directory.value.display().to_string()),
-                &self.directory.origin,
-            ),
-            (
-                KEYS[8],
-                flag(&self.vllm_native_tracing),
-                &self.vllm_native_tracing.origin,
-            ),
+            (KEYS[6], quoted(self.exporter.value.as_str()), &self.exporter.origin),
+            (KEYS[7], quoted(&self.directory.value.display().to_string()), &self.directory.origin),
+            (KEYS[8], flag(&self.vllm_native_tracing), &self.vllm_native_tracing.origin),
         ]
     }
 }
@@ -332,9 +298,7 @@ impl TelemetryConfig {
 impl fmt::Display for TelemetryConfig {
     /// The effective configuration as a `telemetry:` block, with the origin of each value beside it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = self
-            .rows()
-            .map(|(key, value, origin)| (format!("{key}: {value}"), origin));
+        let rows = self.rows().map(|(key, value, origin)| (format!("{key}: {value}"), origin));
         let width = rows.iter().map(|(text, _)| text.len()).max().unwrap_or(0);
         let mut text = "telemetry:\n".to_owned();
         for (setting, origin) in rows {
@@ -347,10 +311,7 @@ impl fmt::Display for TelemetryConfig {
 fn exporter(raw: &Raw) -> Result<Setting<ExporterKind>, Error> {
     let names = ExporterKind::ALL.map(ExporterKind::as_str);
     let text = raw.text("an exporter, console or file")?;
-    match ExporterKind::ALL
-        .into_iter()
-        .find(|kind| kind.as_str() == text.value)
-    {
+    match ExporterKind::ALL.into_iter().find(|kind| kind.as_str() == text.value) {
         Some(kind) => Ok(text.map(|_| kind)),
         None if text.value == "otlp" => Err(Error::invalid(
             raw.origin(),
@@ -375,10 +336,7 @@ fn unknown_key(key: &str, origin: &Origin) -> Error {
         )
     } else {
         let hint = did_you_mean(key, KEYS.iter().copied());
-        format!(
-            "unknown key telemetry.{key}{hint}; expected one of {}",
-            KEYS.join(", ")
-        )
+        format!("unknown key telemetry.{key}{hint}; expected one of {}", KEYS.join(", "))
     };
     Error::invalid(origin, problem)
 }

@@ -36,10 +36,7 @@ impl Overrides {
     /// # Errors
     /// If an argument begins like an override and is none, such as `++telemetry.enabled`.
     pub fn take_from(arguments: &mut Vec<String>) -> Result<Self, Error> {
-        let end = arguments
-            .iter()
-            .position(|argument| argument == "--")
-            .unwrap_or(arguments.len());
+        let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
         let own = arguments.split_off(end);
         let mut overrides = Vec::new();
         let mut rest = Vec::new();
@@ -76,10 +73,7 @@ impl Override {
             ))
         };
         if argument.starts_with("~telemetry") {
-            return Err(Error::invalid(
-                &origin,
-                "values cannot be removed; set another one",
-            ));
+            return Err(Error::invalid(&origin, "values cannot be removed; set another one"));
         }
         // A word such as `telemetry.json` without plus and equals sign is the program's.
         let is_meant =

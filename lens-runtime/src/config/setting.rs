@@ -50,24 +50,15 @@ pub(crate) struct Setting<T> {
 
 impl<T> Setting<T> {
     pub(crate) fn default_of(value: T) -> Self {
-        Self {
-            value,
-            origin: Origin::Default,
-        }
+        Self { value, origin: Origin::Default }
     }
 
     pub(crate) fn in_code(value: T) -> Self {
-        Self {
-            value,
-            origin: Origin::Code,
-        }
+        Self { value, origin: Origin::Code }
     }
 
     pub(crate) fn map<R>(self, convert: impl FnOnce(T) -> R) -> Setting<R> {
-        Setting {
-            value: convert(self.value),
-            origin: self.origin,
-        }
+        Setting { value: convert(self.value), origin: self.origin }
     }
 }
 
@@ -99,31 +90,18 @@ impl Raw {
             YamlData::Mapping(_) => RawValue::Other("a mapping".to_owned()),
             _ => RawValue::Other("something else".to_owned()),
         };
-        Self {
-            key: key.to_owned(),
-            value,
-            origin,
-        }
+        Self { key: key.to_owned(), value, origin }
     }
 
     /// Reads a value of the command line as YAML reads one, so that `true` is a boolean and
     /// `'true'` a string. What is no YAML is text.
     pub(super) fn of_argument(key: &str, text: &str, origin: Origin) -> Self {
-        match MarkedYaml::load_from_str(text)
-            .ok()
-            .and_then(|mut documents| documents.pop())
-        {
+        match MarkedYaml::load_from_str(text).ok().and_then(|mut documents| documents.pop()) {
             Some(node) => Self::of_node(key, &node, origin),
-            None if text.trim().is_empty() => Self {
-                key: key.to_owned(),
-                value: RawValue::Other("nothing".to_owned()),
-                origin,
-            },
-            None => Self {
-                key: key.to_owned(),
-                value: RawValue::Text(text.to_owned()),
-                origin,
-            },
+            None if text.trim().is_empty() => {
+                Self { key: key.to_owned(), value: RawValue::Other("nothing".to_owned()), origin }
+            }
+            None => Self { key: key.to_owned(), value: RawValue::Text(text.to_owned()), origin },
         }
     }
 
@@ -133,20 +111,16 @@ impl Raw {
 
     pub(super) fn boolean(&self) -> Result<Setting<bool>, Error> {
         match &self.value {
-            RawValue::Boolean(value) => Ok(Setting {
-                value: *value,
-                origin: self.origin.clone(),
-            }),
+            RawValue::Boolean(value) => Ok(Setting { value: *value, origin: self.origin.clone() }),
             RawValue::Text(_) | RawValue::Other(_) => Err(self.wrong("true or false")),
         }
     }
 
     pub(super) fn text(&self, expected: &str) -> Result<Setting<String>, Error> {
         match &self.value {
-            RawValue::Text(text) if !text.trim().is_empty() => Ok(Setting {
-                value: text.trim().to_owned(),
-                origin: self.origin.clone(),
-            }),
+            RawValue::Text(text) if !text.trim().is_empty() => {
+                Ok(Setting { value: text.trim().to_owned(), origin: self.origin.clone() })
+            }
             RawValue::Text(_) | RawValue::Boolean(_) | RawValue::Other(_) => {
                 Err(self.wrong(&format!("{expected}, as a string")))
             }
@@ -159,10 +133,7 @@ impl Raw {
             RawValue::Text(text) => format!("the string {text:?}"),
             RawValue::Other(kind) => kind.clone(),
         };
-        Error::invalid(
-            &self.origin,
-            format!("telemetry.{}: expected {expected}, got {found}", self.key),
-        )
+        Error::invalid(&self.origin, format!("telemetry.{}: expected {expected}, got {found}", self.key))
     }
 }
 

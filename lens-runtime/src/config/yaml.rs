@@ -44,10 +44,7 @@ pub(super) fn block(text: &str, name: &str) -> Result<Vec<(String, Raw)>, Error>
                 Ok((text.to_owned(), Raw::of_node(text, value, origin(value, name))))
             }
             Some(text) => Err(super::unknown_key(text, &origin(key, name))),
-            None => Err(Error::invalid(
-                &origin(key, name),
-                "telemetry: expected keys that are words",
-            )),
+            None => Err(Error::invalid(&origin(key, name), "telemetry: expected keys that are words")),
         })
         .collect()
 }
@@ -58,10 +55,7 @@ fn misspelt_block<'a>(keys: impl Iterator<Item = &'a MarkedYaml<'a>>, name: &str
         let Some(text) = as_text(key) else { continue };
         let hint = did_you_mean(text, [BLOCK]);
         if !hint.is_empty() {
-            return Err(Error::invalid(
-                &origin(key, name),
-                format!("unknown block {text:?}{hint}"),
-            ));
+            return Err(Error::invalid(&origin(key, name), format!("unknown block {text:?}{hint}")));
         }
     }
     Ok(())
@@ -76,9 +70,5 @@ fn as_text<'a>(node: &'a MarkedYaml<'_>) -> Option<&'a str> {
 
 fn origin(node: &MarkedYaml<'_>, name: &str) -> Origin {
     let start = node.span.start;
-    Origin::File {
-        name: name.to_owned(),
-        line: start.line(),
-        column: start.col() + 1,
-    }
+    Origin::File { name: name.to_owned(), line: start.line(), column: start.col() + 1 }
 }

@@ -13,13 +13,14 @@ use opentelemetry::trace::{Event, Link, SpanContext, SpanId, SpanKind, Status, T
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::SdkLogRecord;
-use opentelemetry_sdk::metrics::Temporality;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData, ResourceMetrics};
+use opentelemetry_sdk::metrics::data::{
+    AggregatedMetrics, ExponentialBucket, Metric, MetricData, ResourceMetrics,
+};
 use opentelemetry_sdk::trace::SpanData;
 use serde_json::{Map, Value, json};
 
 use super::line;
-use crate::export::otlp_json::{Double, unix_nanos};
+use super::otlp_json::{Double, temporality, unix_nanos};
 
 /// Prints whole lines at once, so that they do not mix with what the program prints. Runs on the
 /// delivery thread: a program that holds the lock of its standard output delays nobody else.
@@ -31,18 +32,12 @@ pub(super) fn print(lines: &str) -> io::Result<()> {
 
 pub(super) fn spans(batch: &[SpanData], resource: &Resource) -> String {
     let resource = resource_object(resource);
-    batch
-        .iter()
-        .map(|span| line(&span_object(span, &resource)))
-        .collect()
+    batch.iter().map(|span| line(&span_object(span, &resource))).collect()
 }
 
 pub(super) fn logs(batch: &[(SdkLogRecord, InstrumentationScope)], resource: &Resource) -> String {
     let resource = resource_object(resource);
-    batch
-        .iter()
-        .map(|(record, _)| line(&log_object(record, &resource)))
-        .collect()
+    batch.iter().map(|(record, _)| line(&log_object(record, &resource))).collect()
 }
 
 pub(super) fn metrics(collection: &ResourceMetrics) -> String {
@@ -141,10 +136,8 @@ fn link_object(link: &Link) -> Value {
 
 fn log_object(record: &SdkLogRecord, resource: &Value) -> Value {
     let context = record.trace_context();
-    let attributes: Map<String, Value> = record
-        .attributes_iter()
-        .map(|(key, value)| (key.to_string(), any(value)))
-        .collect();
+    let attributes: Map<String, Value> =
+        record.attributes_iter().map(|(key, value)| (key.to_string(), any(value))).collect();
     json!({
         "body": record.body().map(any),
         "severity_number": record.severity_number().map(|severity| severity as i32),
@@ -176,30 +169,18 @@ fn metric_object(metric: &Metric) -> Value {
 }
 
 fn data_object<T: Copy>(data: &MetricData<T>, number: impl Fn(T) -> Value) -> Value {
-    let point = |points: &mut dyn Iterator<Item = &KeyValue>, start: Value, time: SystemTime| {
-        json!({
-            "attributes": attributes(points),
-            "start_time_unix_nano": start,
-            "time_unix_nano": unix_nanos(time),
-            "exemplars": [],
-        })
-    };
     match data {
         MetricData::Gauge(gauge) => {
-            let points = gauge.data_points().map(|p| {
-                let mut object = point(&mut p.attributes(), Value::Null, gauge.time());
-                object["value"] = number(p.value());
-                object
-            });
+            let value = |p: T| vec![("value", number(p))];
+            let points = gauge.data_points();
+            let points = points.map(|p| point(p.attributes(), None, gauge.time(), value(p.value())));
             json!({ "data_points": points.collect::<Vec<_>>() })
         }
         MetricData::Sum(sum) => {
-            let points = sum.data_points().map(|p| {
-                let start = json!(unix_nanos(sum.start_time()));
-                let mut object = point(&mut p.attributes(), start, sum.time());
-                object["value"] = number(p.value());
-                object
-            });
+            let value = |p: T| vec![("value", number(p))];
+            let start = Some(sum.start_time());
+            let points = sum.data_points();
+            let points = points.map(|p| point(p.attributes(), start, sum.time(), value(p.value())));
             json!({
                 "data_points": points.collect::<Vec<_>>(),
                 "aggregation_temporality": temporality(sum.temporality()),
@@ -207,16 +188,17 @@ fn data_object<T: Copy>(data: &MetricData<T>, number: impl Fn(T) -> Value) -> Va
             })
         }
         MetricData::Histogram(histogram) => {
+            let start = Some(histogram.start_time());
             let points = histogram.data_points().map(|p| {
-                let start = json!(unix_nanos(histogram.start_time()));
-                let mut object = point(&mut p.attributes(), start, histogram.time());
-                object["count"] = json!(p.count());
-                object["sum"] = number(p.sum());
-                object["bucket_counts"] = p.bucket_counts().collect();
-                object["explicit_bounds"] = p.bounds().collect();
-                object["min"] = p.min().map(&number).unwrap_or_default();
-                object["max"] = p.max().map(&number).unwrap_or_default();
-                object
+                let values = vec![
+                    ("count", json!(p.count())),
+                    ("sum", number(p.sum())),
+                    ("bucket_counts", p.bucket_counts().collect()),
+                    ("explicit_bounds", p.bounds().collect()),
+                    ("min", p.min().map(&number).unwrap_or_default()),
+                    ("max", p.max().map(&number).unwrap_or_default()),
+                ];
+                point(p.attributes(), start, histogram.time(), values)
             });
             json!({
                 "data_points": points.collect::<Vec<_>>(),
@@ -224,26 +206,21 @@ fn data_object<T: Copy>(data: &MetricData<T>, number: impl Fn(T) -> Value) -> Va
             })
         }
         MetricData::ExponentialHistogram(histogram) => {
+            let start = Some(histogram.start_time());
+            let buckets = |bucket: &ExponentialBucket| json!({ "offset": bucket.offset(), "bucket_counts": bucket.counts().collect::<Vec<_>>() });
             let points = histogram.data_points().map(|p| {
-                let start = json!(unix_nanos(histogram.start_time()));
-                let mut object = point(&mut p.attributes(), start, histogram.time());
-                object["count"] = json!(p.count());
-                object["sum"] = number(p.sum());
-                object["scale"] = json!(p.scale());
-                object["zero_count"] = json!(p.zero_count());
-                for (key, bucket) in [
-                    ("positive", p.positive_bucket()),
-                    ("negative", p.negative_bucket()),
-                ] {
-                    object[key] = json!({
-                        "offset": bucket.offset(),
-                        "bucket_counts": bucket.counts().collect::<Vec<_>>(),
-                    });
-                }
-                object["flags"] = json!(0);
-                object["min"] = p.min().map(&number).unwrap_or_default();
-                object["max"] = p.max().map(&number).unwrap_or_default();
-                object
+                let values = vec![
+                    ("count", json!(p.count())),
+                    ("sum", number(p.sum())),
+                    ("scale", json!(p.scale())),
+                    ("zero_count", json!(p.zero_count())),
+                    ("positive", buckets(p.positive_bucket())),
+                    ("negative", buckets(p.negative_bucket())),
+                    ("flags", json!(0)),
+                    ("min", p.min().map(&number).unwrap_or_default()),
+                    ("max", p.max().map(&number).unwrap_or_default()),
+                ];
+                point(p.attributes(), start, histogram.time(), values)
             });
             json!({
                 "data_points": points.collect::<Vec<_>>(),
@@ -253,27 +230,33 @@ fn data_object<T: Copy>(data: &MetricData<T>, number: impl Fn(T) -> Value) -> Va
     }
 }
 
-/// The number that OTLP and the Python SDK give a temporality.
-fn temporality(temporality: Temporality) -> u8 {
-    match temporality {
-        Temporality::Delta => 1,
-        _ => 2,
+/// A point: what all kinds have, around what this kind has.
+fn point<'a>(
+    attributes_of: impl Iterator<Item = &'a KeyValue>,
+    start: Option<SystemTime>,
+    time: SystemTime,
+    values: Vec<(&str, Value)>,
+) -> Value {
+    let mut point = json!({
+        "attributes": attributes(attributes_of),
+        "start_time_unix_nano": start.map(unix_nanos),
+        "time_unix_nano": unix_nanos(time),
+    });
+    for (key, value) in values {
+        point[key] = value;
     }
+    point["exemplars"] = json!([]);
+    point
 }
 
 fn resource_object(resource: &Resource) -> Value {
-    let attributes: Map<String, Value> = resource
-        .iter()
-        .map(|(key, value)| (key.to_string(), plain(value)))
-        .collect();
+    let attributes: Map<String, Value> =
+        resource.iter().map(|(key, value)| (key.to_string(), plain(value))).collect();
     json!({ "attributes": attributes, "schema_url": resource.schema_url().unwrap_or_default() })
 }
 
 fn attributes<'a>(attributes: impl IntoIterator<Item = &'a KeyValue>) -> Map<String, Value> {
-    attributes
-        .into_iter()
-        .map(|attribute| (attribute.key.to_string(), plain(&attribute.value)))
-        .collect()
+    attributes.into_iter().map(|attribute| (attribute.key.to_string(), plain(&attribute.value))).collect()
 }
 
 fn plain(value: &opentelemetry::Value) -> Value {
@@ -300,17 +283,13 @@ fn any(value: &AnyValue) -> Value {
         AnyValue::Boolean(value) => json!(value),
         AnyValue::Bytes(bytes) => json!(bytes),
         AnyValue::ListAny(values) => values.iter().map(any).collect(),
-        AnyValue::Map(map) => Value::Object(
-            map.iter()
-                .map(|(key, value)| (key.to_string(), any(value)))
-                .collect(),
-        ),
+        AnyValue::Map(map) => {
+            Value::Object(map.iter().map(|(key, value)| (key.to_string(), any(value))).collect())
+        }
         _ => Value::Null,
     }
 }
 
 fn iso(time: SystemTime) -> String {
-    jiff::Timestamp::try_from(time)
-        .map(|time| format!("{time:.6}"))
-        .unwrap_or_default()
+    jiff::Timestamp::try_from(time).map(|time| format!("{time:.6}")).unwrap_or_default()
 }

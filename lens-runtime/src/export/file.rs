@@ -25,11 +25,7 @@ impl Files {
     /// If the folder cannot be made.
     pub(crate) fn in_folder(folder: PathBuf, process: String) -> io::Result<Self> {
         std::fs::create_dir_all(&folder)?;
-        Ok(Self {
-            folder,
-            process,
-            open: [None, None, None],
-        })
+        Ok(Self { folder, process, open: [None, None, None] })
     }
 
     /// Writes a file of its own, such as the configuration.

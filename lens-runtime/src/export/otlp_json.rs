@@ -27,11 +27,7 @@ use super::line;
 /// One line with the spans of a batch.
 pub(super) fn spans(batch: &[SpanData], resource: &OtelResource) -> String {
     let scope_spans = by_scope(batch, |span| &span.instrumentation_scope, Span::from)
-        .map(|(scope, spans)| ScopeSpans {
-            schema_url: schema_url(scope),
-            scope: Scope::from(scope),
-            spans,
-        })
+        .map(|(scope, spans)| ScopeSpans { schema_url: schema_url(scope), scope: Scope::from(scope), spans })
         .collect();
     line(&TracesRequest {
         resource_spans: [ResourceSpans {
@@ -256,21 +252,11 @@ enum MetricData<'a> {
     #[serde(rename_all = "camelCase")]
     Gauge { data_points: Vec<NumberPoint<'a>> },
     #[serde(rename_all = "camelCase")]
-    Sum {
-        data_points: Vec<NumberPoint<'a>>,
-        aggregation_temporality: u32,
-        is_monotonic: bool,
-    },
+    Sum { data_points: Vec<NumberPoint<'a>>, aggregation_temporality: u32, is_monotonic: bool },
     #[serde(rename_all = "camelCase")]
-    Histogram {
-        data_points: Vec<HistogramPoint<'a>>,
-        aggregation_temporality: u32,
-    },
+    Histogram { data_points: Vec<HistogramPoint<'a>>, aggregation_temporality: u32 },
     #[serde(rename_all = "camelCase")]
-    ExponentialHistogram {
-        data_points: Vec<ExponentialPoint<'a>>,
-        aggregation_temporality: u32,
-    },
+    ExponentialHistogram { data_points: Vec<ExponentialPoint<'a>>, aggregation_temporality: u32 },
 }
 
 #[derive(Serialize)]
@@ -396,9 +382,7 @@ impl Serialize for Double {
 
 /// Nanoseconds since the epoch; zero, which is OTLP's "unknown", for a time before it.
 pub(super) fn unix_nanos(time: SystemTime) -> u64 {
-    let nanos = time
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos());
+    let nanos = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
@@ -443,10 +427,7 @@ fn flags(context: &SpanContext, remote: bool) -> u32 {
 fn attributes<'a>(attributes: impl IntoIterator<Item = &'a OtelKeyValue>) -> Vec<KeyValue<'a>> {
     attributes
         .into_iter()
-        .map(|attribute| KeyValue {
-            key: attribute.key.as_str(),
-            value: Value::from(&attribute.value),
-        })
+        .map(|attribute| KeyValue { key: attribute.key.as_str(), value: Value::from(&attribute.value) })
         .collect()
 }
 
@@ -500,10 +481,7 @@ impl<'a> From<&'a SpanData> for Span<'a> {
             status: match &span.status {
                 OtelStatus::Unset => Status { message: "", code: 0 },
                 OtelStatus::Ok => Status { message: "", code: 1 },
-                OtelStatus::Error { description } => Status {
-                    message: description,
-                    code: 2,
-                },
+                OtelStatus::Error { description } => Status { message: description, code: 2 },
             },
         }
     }
@@ -512,9 +490,7 @@ impl<'a> From<&'a SpanData> for Span<'a> {
 impl<'a> From<&'a SdkLogRecord> for LogRecord<'a> {
     fn from(record: &'a SdkLogRecord) -> Self {
         let context = record.trace_context();
-        let flags = context
-            .and_then(|context| context.trace_flags)
-            .unwrap_or_default();
+        let flags = context.and_then(|context| context.trace_flags).unwrap_or_default();
         Self {
             time_unix_nano: record.timestamp().map(nanos),
             observed_time_unix_nano: record.observed_timestamp().map(nanos),
@@ -523,10 +499,7 @@ impl<'a> From<&'a SdkLogRecord> for LogRecord<'a> {
             body: record.body().map(Value::from),
             attributes: record
                 .attributes_iter()
-                .map(|(key, value)| KeyValue {
-                    key: key.as_str(),
-                    value: Value::from(value),
-                })
+                .map(|(key, value)| KeyValue { key: key.as_str(), value: Value::from(value) })
                 .collect(),
             flags: u32::from(flags.to_u8()),
             trace_id: context.map(|context| context.trace_id.to_string()),
@@ -543,20 +516,18 @@ impl<'a> From<&'a sdk::Metric> for Metric<'a> {
             description: metric.description(),
             unit: metric.unit(),
             data: match metric.data() {
-                sdk::AggregatedMetrics::F64(data) => metric_data(data, float, Double),
-                sdk::AggregatedMetrics::I64(data) => metric_data(data, int, |value| Double(value as f64)),
-                sdk::AggregatedMetrics::U64(data) => metric_data(data, int, |value| Double(value as f64)),
+                sdk::AggregatedMetrics::F64(data) => {
+                    metric_data(data, |value| Number::Double(Double(value)), Double)
+                }
+                sdk::AggregatedMetrics::I64(data) => {
+                    metric_data(data, |value| Number::Int(value.to_string()), |value| Double(value as f64))
+                }
+                sdk::AggregatedMetrics::U64(data) => {
+                    metric_data(data, |value| Number::Int(value.to_string()), |value| Double(value as f64))
+                }
             },
         }
     }
-}
-
-fn float(value: f64) -> Number {
-    Number::Double(Double(value))
-}
-
-fn int<T: ToString>(value: T) -> Number {
-    Number::Int(value.to_string())
 }
 
 fn metric_data<T: Copy>(
@@ -650,10 +621,7 @@ impl<'a> From<&'a OtelResource> for Resource<'a> {
     fn from(resource: &'a OtelResource) -> Self {
         let mut attributes: Vec<_> = resource
             .iter()
-            .map(|(key, value)| KeyValue {
-                key: key.as_str(),
-                value: Value::from(value),
-            })
+            .map(|(key, value)| KeyValue { key: key.as_str(), value: Value::from(value) })
             .collect();
         // The SDK's resource is a hash map; sorted, the same resource is the same text.
         attributes.sort_by_key(|attribute| attribute.key);
@@ -682,24 +650,15 @@ impl<'a> From<&'a OtelValue> for Value<'a> {
             OtelValue::Array(Array::Bool(values)) => {
                 list(values.iter().map(|value| Value::BoolValue(*value)).collect())
             }
-            OtelValue::Array(Array::I64(values)) => list(
-                values
-                    .iter()
-                    .map(|value| Value::IntValue(value.to_string()))
-                    .collect(),
-            ),
-            OtelValue::Array(Array::F64(values)) => list(
-                values
-                    .iter()
-                    .map(|value| Value::DoubleValue(Double(*value)))
-                    .collect(),
-            ),
-            OtelValue::Array(Array::String(values)) => list(
-                values
-                    .iter()
-                    .map(|value| Value::StringValue(value.as_str().into()))
-                    .collect(),
-            ),
+            OtelValue::Array(Array::I64(values)) => {
+                list(values.iter().map(|value| Value::IntValue(value.to_string())).collect())
+            }
+            OtelValue::Array(Array::F64(values)) => {
+                list(values.iter().map(|value| Value::DoubleValue(Double(*value))).collect())
+            }
+            OtelValue::Array(Array::String(values)) => {
+                list(values.iter().map(|value| Value::StringValue(value.as_str().into())).collect())
+            }
             // Both enums may grow; a kind that is not known yet is kept as its text.
             other => Value::StringValue(other.to_string().into()),
         }
@@ -714,16 +673,13 @@ impl<'a> From<&'a AnyValue> for Value<'a> {
             AnyValue::String(value) => Value::StringValue(value.as_str().into()),
             AnyValue::Boolean(value) => Value::BoolValue(*value),
             AnyValue::Bytes(bytes) => Value::BytesValue(BASE64_STANDARD.encode(bytes.as_slice())),
-            AnyValue::ListAny(values) => Value::ArrayValue(Values {
-                values: values.iter().map(Value::from).collect(),
-            }),
+            AnyValue::ListAny(values) => {
+                Value::ArrayValue(Values { values: values.iter().map(Value::from).collect() })
+            }
             AnyValue::Map(map) => Value::KvlistValue(Entries {
                 values: map
                     .iter()
-                    .map(|(key, value)| KeyValue {
-                        key: key.as_str(),
-                        value: Value::from(value),
-                    })
+                    .map(|(key, value)| KeyValue { key: key.as_str(), value: Value::from(value) })
                     .collect(),
             }),
             other => Value::StringValue(format!("{other:?}").into()),

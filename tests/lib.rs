@@ -1,1 +1,0 @@
-//! Nothing: a package needs a target of its own beside its tests.

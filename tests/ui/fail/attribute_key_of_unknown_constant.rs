@@ -1,0 +1,6 @@
+use lens_runtime::rl_span;
+
+#[rl_span(group = Reward, name = "a", attributes(SIZE = 1))]
+fn f() {}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use lens_runtime::rl_span;
+
+#[rl_span(group = Reward, name = "a")]
+fn f() -> ! {
+    loop {}
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+use lens_runtime::rl_span;
+use std::future::Future;
+
+#[rl_span(group = Generation, name = "a")]
+fn f() -> impl Future<Output = u32> {
+    async { 1 }
+}
+
+fn main() {}

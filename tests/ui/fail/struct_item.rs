@@ -1,0 +1,6 @@
+use lens_runtime::rl_span;
+
+#[rl_span(group = Generation, name = "a")]
+struct Engine;
+
+fn main() {}
