@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Does the example trainer do what the README says of it?
+#
+# Learns for five seeds, is judged by a second process, leaves complete files, trains the same with
+# any exporter and with none, resumes exactly, and refuses bad input before it trains.
+# Needs jq and strace. Takes about three minutes on two cores.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo build --release --example grpo
+grpo=$PWD/target/release/examples/grpo
+config=$PWD/examples/configs/grpo.yaml
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export RAYON_NUM_THREADS=1
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+train() { "$grpo" --config "$config" "$@"; } # train ARGUMENTS: in this folder
+
+echo "== learns, for any seed, as a second process finds from the checkpoint"
+for seed in 0 1 2 3 4; do
+  began=$SECONDS
+  LENS_RUN_ID=seed-$seed train --seed $seed --checkpoint-dir "checkpoints-$seed" --rewards "rewards-$seed" \
+    > "report-$seed" 2> /dev/null
+  took=$((SECONDS - began))
+  before=$(sed -n 's/^before training: .*: //p' "report-$seed")
+  after=$("$grpo" --config "$config" --seed 99 --evaluate "checkpoints-$seed/step-000100.safetensors" \
+    | sed -n 's/^greedy accuracy .*: //p')
+  echo "seed $seed: $before before, $after after training, $took s"
+  jq -en "$before < 0.05 and $after >= 0.9 and $took <= 120" > /dev/null || fail "seed $seed does not learn"
+done
+
+echo "== the files hold every span of every step under its parent"
+spans() { jq -c '.resourceSpans[].scopeSpans[].spans[]' "$@"; }
+attribute='def attribute($key): (.attributes // [] | map(select(.key == $key)) | first | .value // {}) | to_entries | first | .value;'
+spans runs/seed-0/traces-*.jsonl > spans
+jq -es "$attribute"'
+  . as $spans | INDEX(.spanId) as $by_id
+  | def parent: $by_id[.parentSpanId // ""].name;
+    def of(name): map(select(.name == name));
+    (of("rl.grpo.step") | length == 100 and all(parent == "rl.grpo.job"))
+    and (of("rl.grpo.step") | [.[] | attribute("rl.iteration") | tonumber] | sort == [range(1; 101)])
+    and all("data_processing", "generation", "reward_calculation", "policy_and_reference_logprobs",
+        "advantage_calculation", "policy_training"; . as $phase
+        | $spans | of("rl.grpo." + $phase) | length == 100 and all(parent == "rl.grpo.step"))
+    and (of("rl.engine.generate") | map(select(parent == "rl.grpo.generation")) | length == 100)
+    and (of("rl.grpo.evaluate") | length == 6 and ([.[] | parent] | unique == ["rl.grpo.job", "rl.grpo.step"]))
+    and (of("rl.grpo.checkpointing") | length == 2 and all(parent == "rl.grpo.step"))
+    and (of("rl.setup.data") | all(parent == "rl.startup"))
+    and all(.[]; (.parentSpanId // "") == "" or parent != null)
+' spans > /dev/null \
+  || fail "the tree of spans is not complete"
+
+echo "== token sums are the trainer's own"
+counted=$(jq -s "$attribute"'
+  (INDEX(.spanId) | map_values(.name)) as $names
+  | map(select(.name == "rl.engine.generate" and $names[.parentSpanId] == "rl.grpo.generation"))
+  | [(map(attribute("gen_ai.usage.input_tokens") | tonumber) | add),
+     (map(attribute("gen_ai.usage.output_tokens") | tonumber) | add)]' -c spans)
+own=$(jq -s '[(map(.prompt_tokens) | add), (map(.response_tokens) | add)]' -c rewards-0)
+[ "$counted" = "$own" ] || fail "spans count $counted tokens, the trainer $own"
+
+echo "== rewards by step are kept exactly"
+jq -r "$attribute"'.resourceLogs[].scopeLogs[].logRecords[]
+  | [(attribute("rl.iteration") | tonumber), attribute("rl.reward.mean")] | @json' runs/seed-0/logs-*.jsonl | sort -V > logged
+jq -r '[.step, .reward] | @json' rewards-0 | sort -V | cmp - logged || fail "the events lost a reward"
+
+echo "== training is the same, number for number, with every exporter and with none"
+mkdir console file off
+for how in console file off; do
+  case $how in off) override=telemetry.enabled=false ;; *) override=++telemetry.exporter=$how ;; esac
+  (cd $how && train --steps 20 --rewards rewards $override > stdout 2> /dev/null)
+  head -n 20 rewards-0 | cmp - $how/rewards || fail "rewards differ with $override"
+done
+jq -R 'fromjson? // empty | objects | select(has("parent_id")) | .name' -r console/stdout | grep -qx rl.grpo.step \
+  || fail "the console shows no step"
+[ ! -e console/runs ] || fail "the console exporter wrote files"
+
+echo "== off opens no socket and writes no file"
+(cd off && strace -f -qq -e trace=socket,connect,openat -o trace "$grpo" --config "$config" --steps 2 \
+  --checkpoint-dir checkpoints telemetry.enabled=false > /dev/null 2>&1)
+! grep -E 'socket\(|connect\(' off/trace || fail "a socket was opened"
+! grep -E 'O_CREAT' off/trace | grep -vE '/off/checkpoints/|"checkpoints/|"/dev/' || fail "a file was written"
+
+echo "== resumes exactly"
+train --steps 10 --checkpoint-dir half telemetry.enabled=false > /dev/null 2>&1
+train --steps 20 --checkpoint-dir half --resume half/step-000010.safetensors --rewards resumed \
+  telemetry.enabled=false > /dev/null 2>&1
+sed -n 11,20p rewards-0 | cmp - resumed || fail "a resumed run differs"
+
+echo "== bad input ends the run before it trains, with one error"
+refuse() { # refuse EXPECTED ARGUMENTS...
+  local expected=$1; shift
+  if "$grpo" "$@" > stdout 2> stderr; then fail "accepted: $*"; fi
+  grep -qF -- "$expected" stderr || { cat stderr >&2; fail "expected: $expected"; }
+  [ ! -s stdout ] && [ "$(grep -c . stderr)" -le 3 ] || { cat stderr >&2; fail "more than one error"; }
+}
+sed 's/span_groups:/span_group:/' "$config" > key.yaml
+sed 's/per_step /per_stop /' "$config" > group.yaml
+sed 's/enabled: true/enabled: [true/' "$config" > broken.yaml
+refuse 'key.yaml:40:3: unknown key telemetry.span_group; did you mean "span_groups"?' --config key.yaml
+refuse 'group.yaml:40:16: unknown span group "per_stop" in telemetry.span_groups; did you mean "per_step"?' --config group.yaml
+refuse 'broken.yaml' --config broken.yaml
+refuse 'unknown exporter "consol" in telemetry.exporter; did you mean "console"?' --config "$config" ++telemetry.exporter=consol
+touch in-the-way
+refuse 'write to the run folder in-the-way/' --config "$config" telemetry.directory=in-the-way
+
+echo "all holds"
