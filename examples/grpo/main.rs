@@ -59,6 +59,7 @@ fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().collect();
     let overrides = Overrides::take_from(&mut arguments)?;
     let args = Args::parse_from(arguments);
+    let telemetry = TelemetryConfig::from_file(&args.config)?.with_overrides(&overrides)?;
     let mut config = Config::read(&args.config)?;
     config.seed = args.seed.unwrap_or(config.seed);
     config.steps = args.steps.unwrap_or(config.steps);
@@ -67,7 +68,6 @@ fn main() -> Result<()> {
         return evaluate(&config, checkpoint);
     }
 
-    let telemetry = TelemetryConfig::from_file(&args.config)?.with_overrides(&overrides)?;
     let telemetry = Telemetry::init_driver(telemetry)?;
     let outcome = run(&config, args.resume.as_deref(), args.rewards.as_deref());
     println!("\n{}", telemetry.shutdown(Duration::from_secs(5)));
