@@ -144,6 +144,22 @@ fn values_are_written_as_otlp_json_has_them() {
 }
 
 #[test]
+fn a_given_service_name_wins_over_the_resource_variable_and_that_over_the_default() {
+    let service_name = |config: &str, variables: &[(&str, &str)]| {
+        let folder = folder_with(config);
+        drive(folder.path(), "train", &[], variables);
+        let line = &lines(&file(&run_folder(folder.path()), "traces"))[0];
+        attribute(&line["resourceSpans"][0]["resource"], "service.name").unwrap()["stringValue"].clone()
+    };
+    let named = format!("{CONFIG}  service_name: in-the-file\n");
+    let attributes = ("OTEL_RESOURCE_ATTRIBUTES", "service.name=by%20attribute,team=rl");
+    assert_eq!(service_name(CONFIG, &[]), "rl-trainer");
+    assert_eq!(service_name(CONFIG, &[attributes]), "by attribute");
+    assert_eq!(service_name(&named, &[attributes]), "in-the-file");
+    assert_eq!(service_name(&named, &[attributes, ("OTEL_SERVICE_NAME", "by-variable")]), "by-variable");
+}
+
+#[test]
 fn token_sums_are_those_of_the_program() {
     let folder = folder_with(CONFIG);
     drive(folder.path(), "train", &[], &[]);

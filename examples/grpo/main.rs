@@ -49,7 +49,7 @@ struct Args {
     /// Only evaluates this checkpoint.
     #[arg(long, value_name = "CHECKPOINT", conflicts_with = "resume")]
     evaluate: Option<PathBuf>,
-    /// Writes the mean reward of every step, as one JSON object a line.
+    /// Writes the mean reward and the tokens of every step, as one JSON object a line.
     #[arg(long, value_name = "FILE")]
     rewards: Option<PathBuf>,
 }
@@ -69,6 +69,9 @@ fn main() -> Result<()> {
     }
 
     let telemetry = Telemetry::init_driver(telemetry)?;
+    if let Some(effective) = telemetry.config() {
+        eprintln!("{effective}");
+    }
     let outcome = run(&config, args.resume.as_deref(), args.rewards.as_deref());
     println!("\n{}", telemetry.shutdown(Duration::from_secs(5)));
     outcome

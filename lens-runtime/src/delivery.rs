@@ -21,8 +21,8 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use crate::export::Exporter;
 use crate::summary::Phases;
 
-/// Records that may wait. A step with a span for each of 30,000 rollouts fits twice; at about half
-/// a kilobyte a record that is some 30 MB at the worst.
+/// Records that may wait: twice a step with a span for each of 30,000 rollouts. It bounds the number
+/// of records, and so only in effect their memory.
 const QUEUE: usize = 65_536;
 
 /// Records handed to the exporter at once.
@@ -52,6 +52,14 @@ impl Signal {
 }
 
 /// What became of the records of one signal. For metrics a record is one collection of all series.
+///
+/// Every number counts from init; `made` is the sum of the others and of what is
+/// [`pending`](Self::pending).
+///
+/// ```
+/// let counts = lens_runtime::Counts { made: 10, exported: 7, failed: 1, refused: 1 };
+/// assert_eq!((counts.pending(), counts.lost()), (1, 2));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records that the program made.

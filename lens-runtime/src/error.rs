@@ -15,6 +15,16 @@ use crate::config::Origin;
 /// the thing, the value, where it came from and what was expected, in one line; the cause, if the
 /// system gave one, is its [`source`](std::error::Error::source). The predicates tell the few kinds
 /// apart that a program may want to treat differently.
+///
+/// ```
+/// use lens_runtime::TelemetryConfig;
+///
+/// let error = TelemetryConfig::from_yaml("telemetry: {enabeld: true}", "run.yaml").unwrap_err();
+/// assert!(error.is_configuration());
+/// assert!(error.to_string().starts_with(
+///     "run.yaml:1:13: unknown key telemetry.enabeld; did you mean \"enabled\"?"
+/// ));
+/// ```
 pub struct Error(Box<Kind>);
 
 pub(crate) enum Kind {

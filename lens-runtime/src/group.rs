@@ -78,6 +78,13 @@ impl SpanGroup {
     }
 
     /// The same group, with the bucket that all leaf spans beneath its spans count as.
+    ///
+    /// ```
+    /// use lens_runtime::{Bucket, SpanGroup};
+    ///
+    /// // Whatever is generated for a warm-up is thrown away.
+    /// static WARM_UP: SpanGroup = SpanGroup::umbrella("warm_up").with_scope(Bucket::Wasted);
+    /// ```
     #[must_use]
     pub const fn with_scope(self, bucket: Bucket) -> Self {
         Self { scope: Some(bucket), ..self }

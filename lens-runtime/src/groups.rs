@@ -2,6 +2,13 @@
 //!
 //! The names, presets and buckets are those of NeMo-RL. A group is a plain `static`; a library
 //! declares its own in the same way, see [`SpanGroup`].
+//!
+//! ```
+//! use lens_runtime::{Bucket, groups};
+//!
+//! assert_eq!(groups::PolicyUpdate.name(), "policy_update");
+//! assert_eq!(groups::PolicyUpdate.bucket(), Some(Bucket::Productive));
+//! ```
 
 use crate::group::{Bucket, SpanGroup};
 

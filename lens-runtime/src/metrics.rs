@@ -93,25 +93,26 @@ impl Scalar {
 /// The scalars that RL trainers have in common, with the names that NeMo-RL gives them.
 pub mod scalars {
     use super::Scalar;
+    use crate::semconv;
 
     /// Mean reward of the step's samples.
-    pub const REWARD_MEAN: Scalar = Scalar::new("rl.reward.mean", "", "Mean reward");
+    pub const REWARD_MEAN: Scalar = Scalar::new(semconv::REWARD_MEAN, "", "Mean reward");
     /// Divergence of the policy from the reference policy, without its coefficient.
     pub const KL_DIVERGENCE: Scalar =
-        Scalar::new("rl.kl.divergence", "", "KL divergence from the reference policy");
+        Scalar::new(semconv::KL_DIVERGENCE, "", "KL divergence from the reference policy");
     /// Loss of the policy.
-    pub const POLICY_LOSS: Scalar = Scalar::new("rl.policy.loss", "", "Policy loss");
+    pub const POLICY_LOSS: Scalar = Scalar::new(semconv::POLICY_LOSS, "", "Policy loss");
     /// Loss of the critic.
-    pub const VALUE_LOSS: Scalar = Scalar::new("rl.value.loss", "", "Value loss");
+    pub const VALUE_LOSS: Scalar = Scalar::new(semconv::VALUE_LOSS, "", "Value loss");
     /// Entropy of the policy.
-    pub const ENTROPY: Scalar = Scalar::new("rl.entropy", "", "Policy entropy");
+    pub const ENTROPY: Scalar = Scalar::new(semconv::ENTROPY, "", "Policy entropy");
     /// Mean number of tokens of a response.
     pub const RESPONSE_LENGTH_MEAN: Scalar =
-        Scalar::new("rl.response.length.mean", "{token}", "Mean response length");
+        Scalar::new(semconv::RESPONSE_LENGTH_MEAN, "{token}", "Mean response length");
     /// Norm of the gradient, before clipping.
-    pub const GRAD_NORM: Scalar = Scalar::new("rl.grad_norm", "", "Gradient norm");
+    pub const GRAD_NORM: Scalar = Scalar::new(semconv::GRAD_NORM, "", "Gradient norm");
     /// Learning rate.
-    pub const LEARNING_RATE: Scalar = Scalar::new("rl.learning_rate", "", "Learning rate");
+    pub const LEARNING_RATE: Scalar = Scalar::new(semconv::LEARNING_RATE, "", "Learning rate");
 }
 
 /// Records the scalars of training step `step`, once per step.

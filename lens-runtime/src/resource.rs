@@ -28,8 +28,9 @@ const USER_ID: [&str; 2] = ["LENS_USER_ID", "NEMO_RL_OTEL_USER_ID"];
 impl Identity {
     /// Looks at the configuration, the environment and the machine.
     ///
-    /// Of two values for one key, the one of `OTEL_RESOURCE_ATTRIBUTES` wins over what was
-    /// detected; the run id and the service's name have variables of their own, which win over it.
+    /// Of two values for one key, the one of `OTEL_RESOURCE_ATTRIBUTES` wins over what was detected
+    /// and over the default name of the service. The run, the user and a service's name that somebody
+    /// gave win over it.
     ///
     /// # Errors
     /// If `OTEL_RESOURCE_ATTRIBUTES` is malformed.
@@ -47,15 +48,15 @@ impl Identity {
             KeyValue::new(semconv::HOST_NAME, gethostname::gethostname().to_string_lossy().into_owned()),
             KeyValue::new(semconv::PROCESS_PID, i64::from(std::process::id())),
         ];
-        let named = [
-            Some(KeyValue::new(semconv::SERVICE_NAME, config.service_name.value.clone())),
-            Some(KeyValue::new(semconv::RUN_ID, run_id.clone())),
-            user_id,
-        ];
+        let service_name = || KeyValue::new(semconv::SERVICE_NAME, config.service_name.value.clone());
+        let is_named = config.service_name.origin != Origin::Default;
+        let named =
+            [is_named.then(service_name), Some(KeyValue::new(semconv::RUN_ID, run_id.clone())), user_id];
         // The SDK keeps the last of several values for a key.
         let resource = Resource::builder_empty()
             .with_detector(Box::new(TelemetryResourceDetector))
             .with_attributes(detected)
+            .with_attribute(service_name())
             .with_attributes(resource_attributes(environment)?)
             .with_attributes(named.into_iter().flatten())
             .build();

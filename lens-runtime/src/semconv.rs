@@ -2,6 +2,14 @@
 //!
 //! The `gen_ai.*` and `error.type` names are OpenTelemetry's (semantic conventions 1.37);
 //! the `rl.*` and `nemo.*` names are those of NeMo-RL's telemetry where it has one.
+//!
+//! ```
+//! use lens_runtime::{rl_span, semconv};
+//!
+//! #[rl_span(group = Evaluate, name = "rl.grpo.evaluate", attributes(semconv::STEP = step))]
+//! fn evaluate(step: u64) {}
+//! # evaluate(1);
+//! ```
 
 /// Declares the constants, each documented by its meaning.
 macro_rules! names {
@@ -51,6 +59,24 @@ names! {
     GEN_AI_CLIENT_TOKEN_USAGE = "gen_ai.client.token.usage";
     /// Histogram, seconds: the duration of one call to a model.
     GEN_AI_CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration";
+
+    // Scalars of a step, as gauges and in the step's event; see `scalars` for their meaning.
+    /// Mean reward of the step's samples.
+    REWARD_MEAN = "rl.reward.mean";
+    /// Divergence of the policy from the reference policy.
+    KL_DIVERGENCE = "rl.kl.divergence";
+    /// Loss of the policy.
+    POLICY_LOSS = "rl.policy.loss";
+    /// Loss of the critic.
+    VALUE_LOSS = "rl.value.loss";
+    /// Entropy of the policy.
+    ENTROPY = "rl.entropy";
+    /// Mean number of tokens of a response.
+    RESPONSE_LENGTH_MEAN = "rl.response.length.mean";
+    /// Norm of the gradient, before clipping.
+    GRAD_NORM = "rl.grad_norm";
+    /// Learning rate.
+    LEARNING_RATE = "rl.learning_rate";
 
     // Log events.
     /// The event that carries the scalars of one training step, exactly as they were given.

@@ -4,6 +4,7 @@
 //! here fails: what could not be delivered is counted, and told at the end.
 
 use std::fmt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -128,10 +129,23 @@ impl Telemetry {
         self.running.as_ref()?.folder.as_deref()
     }
 
+    /// The effective configuration, with the origin of each value; `None` if telemetry is off.
+    pub fn config(&self) -> Option<&TelemetryConfig> {
+        self.running.as_ref().map(|running| &running.config)
+    }
+
     /// Switches span groups while the program runs. Calls that are under way end as they began.
     ///
     /// # Errors
     /// If the text names an unknown group; nothing is switched then.
+    ///
+    /// # Example
+    /// ```
+    /// # fn debug_this_step(telemetry: &lens_runtime::Telemetry) -> Result<(), lens_runtime::Error> {
+    /// telemetry.set_span_groups("per_step,per_prompt")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_span_groups(&self, span_groups: &str) -> Result<(), Error> {
         let Some(running) = &self.running else {
             return Ok(());
@@ -250,7 +264,8 @@ impl Running {
         let report = RunReport { run_id: Some(self.run_id), folder: self.folder, phases, health };
         if report.health.is_lossy() {
             tracing::warn!("{}", report.losses());
-            eprintln!("lens: {}", report.losses());
+            // Also without a subscriber. `eprintln!` would panic where standard error is closed.
+            let _nobody_listens = writeln!(std::io::stderr(), "lens: {}", report.losses());
         }
         report
     }
@@ -286,6 +301,14 @@ fn exporter(config: &TelemetryConfig, identity: &Identity) -> Result<(Exporter, 
 }
 
 /// What became of the records that the process made, by signal.
+///
+/// ```
+/// # fn check(telemetry: &lens_runtime::Telemetry) {
+/// if telemetry.health().traces.lost() > 0 {
+///     eprintln!("spans are being lost");
+/// }
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Spans.
@@ -315,6 +338,15 @@ impl Health {
 /// What a run's telemetry has to tell at its end.
 ///
 /// Written out, it is the table of the run's [`Phases`], where the files are, and what was lost.
+///
+/// ```
+/// # fn end(telemetry: lens_runtime::Telemetry) {
+/// let report = telemetry.shutdown(std::time::Duration::from_secs(5));
+/// if let Some(generation) = report.phases.get("rl.grpo.generation") {
+///     println!("{:?} on average", generation.mean());
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RunReport {
     /// The run's id; `None` if telemetry was off.

@@ -127,6 +127,24 @@ scalars! {
 /// Token counts: one number for one request, or an iterable of numbers, one for each request.
 ///
 /// `Shape` only tells the two kinds apart for the compiler, which finds it by itself.
+///
+/// ```
+/// use lens_runtime::{rl_span, semconv, testing};
+///
+/// #[rl_span(group = Generation, name = "one", tokens(input = prompt.len()))]
+/// fn one(prompt: &[u32]) {}
+///
+/// #[rl_span(group = Generation, name = "batch", tokens(output = |answers| answers.iter().map(Vec::len)))]
+/// fn batch() -> Vec<Vec<u32>> {
+///     vec![vec![1, 2], vec![3]]
+/// }
+///
+/// let capture = testing::Capture::new("all");
+/// capture.run(|| (one(&[1, 2, 3]), batch()));
+/// let requests: u64 =
+///     capture.points(semconv::GEN_AI_CLIENT_TOKEN_USAGE).iter().map(|point| point.count).sum();
+/// assert_eq!(requests, 3);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a token count",
     label = "expected an unsigned number, or an iterable of them with one for each request",

@@ -81,6 +81,13 @@ pub struct TelemetryConfig {
 }
 
 /// Where telemetry goes.
+///
+/// ```
+/// use lens_runtime::{ExporterKind, TelemetryConfig};
+///
+/// let config = TelemetryConfig::default().with_enabled(true).with_exporter(ExporterKind::Console);
+/// assert_eq!(config.exporter().as_str(), "console");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExporterKind {
     /// JSON objects on standard output, one a line.

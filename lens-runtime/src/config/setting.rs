@@ -7,6 +7,13 @@ use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
 use crate::error::Error;
 
 /// Where a value of the configuration came from.
+///
+/// ```
+/// use lens_runtime::Origin;
+///
+/// let origin = Origin::File { name: "run.yaml".to_owned(), line: 3, column: 12 };
+/// assert_eq!(origin.to_string(), "run.yaml:3:12");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
