@@ -26,9 +26,16 @@ use crate::{semconv, step};
 /// Opens a call, if its group is wanted. `describe` runs only then.
 #[inline]
 pub fn enter(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) -> Call {
-    if group.is_off() {
-        return Call(None);
+    match group.is_off() {
+        true => Call(None),
+        false => enter_recorded(group, describe),
     }
+}
+
+/// Out of line, so that a call that is off pays for none of it with its stack frame.
+#[cold]
+#[inline(never)]
+fn enter_recorded(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) -> Call {
     match begin(group) {
         None => Call(None),
         Some(mut entry) => {
@@ -38,8 +45,6 @@ pub fn enter(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) -> Ca
     }
 }
 
-#[cold]
-#[inline(never)]
 fn begin(group: &'static SpanGroup) -> Option<Entry> {
     let wanted = group.wanted();
     let (pipeline, spans) = pipeline::for_call(group, wanted)?;
@@ -119,7 +124,6 @@ impl Entry {
 }
 
 /// Starts the span, if there is one, and makes the context in which the body will run.
-#[inline(never)]
 fn open(entry: Entry) -> Call {
     let Entry { pipeline, group, spans, name, attributes, step, model_call } = entry;
     let parent = Context::current();
@@ -258,9 +262,7 @@ impl Call {
     /// body is running: if the call ends before, a panic ended it.
     #[inline]
     fn resume(&mut self) -> Option<ContextGuard> {
-        let open = self.0.as_mut()?;
-        open.running = true;
-        open.context.clone().map(Context::attach)
+        self.0.as_mut().and_then(|open| open.resume())
     }
 
     /// The body waits.
@@ -293,6 +295,13 @@ struct Open {
 }
 
 impl Open {
+    #[cold]
+    #[inline(never)]
+    fn resume(&mut self) -> Option<ContextGuard> {
+        self.running = true;
+        self.context.clone().map(Context::attach)
+    }
+
     fn set_attribute(&self, attribute: KeyValue) {
         if let Some(context) = self.context.as_ref().filter(|_| self.spans) {
             context.span().set_attribute(attribute);
