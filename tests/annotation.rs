@@ -569,3 +569,28 @@ fn inner_attributes_of_the_body_keep_their_effect() {
     }
     assert_eq!(lenient(), 2);
 }
+
+#[rl_span(group = Job, name = "above")]
+#[tokio::test]
+async fn an_annotation_may_stand_above_the_attribute_of_a_test() {
+    tokio::task::yield_now().await;
+}
+
+#[tokio::test]
+#[rl_span(group = Job, name = "below")]
+async fn an_annotation_may_stand_below_the_attribute_of_a_test() {
+    tokio::task::yield_now().await;
+}
+
+#[test]
+fn strings_of_other_owners_can_be_attributes() {
+    #[rl_span(group = Job, name = "owners", attributes(boxed = text, shared = shared, borrowed = cow))]
+    fn owners(text: Box<str>, shared: &std::sync::Arc<str>, cow: std::borrow::Cow<'_, str>) -> usize {
+        text.len() + shared.len() + cow.len()
+    }
+    let capture = Capture::new("all");
+    capture.run(|| owners("a".into(), &"b".into(), "c".into()));
+    let span = capture.span("owners");
+    let texts = ["boxed", "shared", "borrowed"].map(|key| span.attribute(key).unwrap().to_string());
+    assert_eq!(texts, ["a", "b", "c"]);
+}

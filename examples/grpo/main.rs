@@ -122,7 +122,7 @@ fn train(trainer: &mut Trainer, config: &Config, done: u64, rewards: Option<&Pat
         bar.set_message(format!("reward {:.3}, held-out accuracy {accuracy:.3}", stats.reward_mean));
         bar.set_position(step);
     }
-    bar.finish();
+    bar.finish_and_clear();
     Ok((before, accuracy))
 }
 

@@ -1,5 +1,9 @@
 //! What may stand on the right-hand side in an annotation? Attribute values and token counts.
 
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
 use opentelemetry::{Array, StringValue, Value};
 
 /// A value that a span attribute can hold.
@@ -52,6 +56,21 @@ impl AttributeValue for String {
         self.as_str().to_value()
     }
 }
+
+/// Strings by other owners.
+macro_rules! pointers {
+    ($($ty:ty),+) => {
+        $(
+            impl AttributeValue for $ty {
+                fn to_value(&self) -> Option<Value> {
+                    (**self).to_value()
+                }
+            }
+        )+
+    };
+}
+
+pointers!(Box<str>, Arc<str>, Rc<str>, Cow<'_, str>);
 
 impl<T: ListItem> AttributeValue for [T] {
     fn to_value(&self) -> Option<Value> {
