@@ -279,6 +279,22 @@ impl Call {
     }
 }
 
+impl Drop for Call {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(open) = self.0.take() {
+            end(open);
+        }
+    }
+}
+
+/// Out of line, as [`enter_recorded`].
+#[cold]
+#[inline(never)]
+fn end(open: Box<Open>) {
+    drop(open);
+}
+
 /// A call that is recorded and has not ended.
 struct Open {
     pipeline: Arc<Pipeline>,
