@@ -216,6 +216,39 @@ fn the_scalars_of_every_step_are_in_the_log_to_the_last_bit() {
 }
 
 #[test]
+fn log_lines_are_recorded_with_the_span_in_which_they_were_written() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "log", &["++telemetry.logs_enabled=true", "telemetry.metrics_enabled=false"], &[]);
+    let run = run_folder(folder.path());
+    let logs = file(&run, "logs");
+    let scopes: Vec<Value> = lines(&logs)
+        .iter()
+        .flat_map(|line| line["resourceLogs"][0]["scopeLogs"].as_array().unwrap().clone())
+        .collect();
+    let record = |target: &str| {
+        let scope = scopes.iter().find(|scope| scope["scope"]["name"] == target).unwrap();
+        scope["logRecords"][0].clone()
+    };
+    let begins = record("trainer");
+    assert_eq!(begins["body"]["stringValue"], "begins");
+    assert_eq!(begins["severityText"], "INFO");
+    assert_eq!(attribute(&begins, "epochs").unwrap()["intValue"], "3");
+    assert_eq!(begins["spanId"], Value::Null);
+    let of_step = record("driver");
+    assert_eq!(of_step["severityNumber"], 13);
+    let step = spans(&run).into_iter().find(|span| span["name"] == "rl.test.step").unwrap();
+    assert_eq!((&of_step["traceId"], &of_step["spanId"]), (&step["traceId"], &step["spanId"]));
+}
+
+#[test]
+fn log_lines_are_not_recorded_unless_asked() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "log", &["telemetry.metrics_enabled=false"], &[]);
+    let files = std::fs::read_dir(run_folder(folder.path())).unwrap().count();
+    assert_eq!(files, 2, "the configuration and the traces");
+}
+
+#[test]
 fn the_effective_configuration_lies_beside_the_files() {
     let folder = folder_with(CONFIG);
     let arguments = ["++telemetry.metrics_enabled=false", "++telemetry.directory=elsewhere/deep"];

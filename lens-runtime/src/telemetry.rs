@@ -14,9 +14,12 @@ use opentelemetry::InstrumentationScope;
 use opentelemetry::logs::LoggerProvider as _;
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing_subscriber::Layer;
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{self, Environment, ExporterKind, Origin, Setting, TelemetryConfig};
 use crate::delivery::{Counts, Delivery, MetricCourier, Signal};
@@ -73,6 +76,7 @@ struct Running {
     delivery: Delivery,
     tracer_provider: Option<SdkTracerProvider>,
     meter_provider: Option<SdkMeterProvider>,
+    logger_provider: Option<SdkLoggerProvider>,
 }
 
 impl Telemetry {
@@ -132,6 +136,31 @@ impl Telemetry {
     /// The effective configuration, with the origin of each value; `None` if telemetry is off.
     pub fn config(&self) -> Option<&TelemetryConfig> {
         self.running.as_ref().map(|running| &running.config)
+    }
+
+    /// A layer for the program's `tracing` subscriber that records its log lines, each with its level,
+    /// target and fields, and with the ids of the annotated call in which it was written. `None`,
+    /// which is a layer too and does nothing, unless `logs_enabled` is on.
+    ///
+    /// Lines of the `log` crate come along where the subscriber takes them up, as that of
+    /// `tracing_subscriber::fmt` does. Which levels are recorded is the subscriber's filter to say.
+    ///
+    /// # Example
+    /// ```
+    /// use lens_runtime::Telemetry;
+    /// use tracing_subscriber::layer::SubscriberExt as _;
+    ///
+    /// # fn logs(telemetry: &Telemetry) {
+    /// let subscriber = tracing_subscriber::registry().with(telemetry.log_layer());
+    /// let _guard = tracing::subscriber::set_default(subscriber);
+    /// # }
+    /// ```
+    pub fn log_layer<S>(&self) -> Option<impl Layer<S> + use<S>>
+    where
+        S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let running = self.running.as_ref().filter(|running| running.config.logs_enabled.value)?;
+        running.logger_provider.as_ref().map(OpenTelemetryTracingBridge::new)
     }
 
     /// Switches span groups while the program runs. Calls that are under way end as they began.
@@ -214,7 +243,9 @@ impl Running {
             let reader = PeriodicReader::builder(courier).with_interval(metric_interval).build();
             SdkMeterProvider::builder().with_reader(reader).with_resource(identity.resource.clone()).build()
         });
-        let logger_provider = config.metrics_enabled.value.then(|| {
+        // The scalars of a step are events: they belong to the metrics, and travel with the logs.
+        let needs_logs = config.logs_enabled.value || config.metrics_enabled.value;
+        let logger_provider = needs_logs.then(|| {
             SdkLoggerProvider::builder()
                 .with_log_processor(delivery.clone())
                 .with_resource(identity.resource.clone())
@@ -228,7 +259,15 @@ impl Running {
             logger: logger_provider.as_ref().map(|provider| provider.logger_with_scope(scope)),
         })));
         group::join_all(&config.groups);
-        Ok(Self { run_id: identity.run_id, config, folder, delivery, tracer_provider, meter_provider })
+        Ok(Self {
+            run_id: identity.run_id,
+            config,
+            folder,
+            delivery,
+            tracer_provider,
+            meter_provider,
+            logger_provider,
+        })
     }
 
     fn select(&self, selection: Selection) {

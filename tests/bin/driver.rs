@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tracing_subscriber::layer::SubscriberExt as _;
+
 use lens_runtime::{Error, Overrides, Telemetry, TelemetryConfig, record_step, rl_span, scalars, semconv};
 
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -28,7 +30,13 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
     let telemetry = Telemetry::init_driver(config.clone())?;
     match scenario.as_str() {
         "train" => (1..=3).for_each(step),
-        "nothing" => {}
+        "log" => {
+            let subscriber = tracing_subscriber::registry().with(telemetry.log_layer());
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::info!(target: "trainer", epochs = 3, "begins");
+                step(1);
+            });
+        }
         "twice" => {
             let second = Telemetry::init_driver(config);
             println!("{:?}", second.err().map(|error| (error.is_already_initialized(), error.to_string())));
@@ -81,6 +89,7 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
 
 #[rl_span(group = Step, name = "rl.test.step", step = number)]
 fn step(number: u64) {
+    tracing::warn!(share = 0.5, "a step");
     let rollouts = generate(number);
     reward(&rollouts).unwrap_err();
     let kl = if number == 2 { f64::INFINITY } else { 0.1 + 0.2 };

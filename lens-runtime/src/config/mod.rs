@@ -40,7 +40,7 @@ use crate::group::{Selection, SpanGroup, UnknownGroup};
 /// | `span_groups` | string | `default` | comma-separated presets (`default`, `per_step`, `all`) and groups whose spans are recorded, in any case |
 /// | `traces_enabled` | bool | `true` | whether spans are recorded |
 /// | `metrics_enabled` | bool | `true` | whether metrics and the scalars of each step are recorded |
-/// | `logs_enabled` | bool | `false` | whether log lines are recorded; this version has no log bridge and refuses `true` |
+/// | `logs_enabled` | bool | `false` | whether log lines are recorded, through [`Telemetry::log_layer`](crate::Telemetry::log_layer) |
 /// | `exporter` | string | `file` | `file`: OTLP-JSON lines in the run's folder; `console`: JSON objects on standard output. This version has no `otlp` and refuses it |
 /// | `directory` | string | `runs` | where run folders are made, relative to the working directory; a run's is `<directory>/<run id>` |
 /// | `vllm_native_tracing` | bool | `false` | whether engines that the trainer starts trace themselves; this version starts none and refuses `true` |
@@ -248,14 +248,10 @@ impl TelemetryConfig {
 
     /// The groups that are switched on, and the errors that only show when all is known.
     pub(crate) fn validate(&self) -> Result<Selection, Error> {
-        for (key, setting, why) in [
-            ("logs_enabled", &self.logs_enabled, "this version has no log bridge"),
-            ("vllm_native_tracing", &self.vllm_native_tracing, "this version starts no engines"),
-        ] {
-            if setting.value {
-                let problem = format!("telemetry.{key} is true, but {why}; expected false");
-                return Err(Error::invalid(&setting.origin, problem));
-            }
+        if self.vllm_native_tracing.value {
+            let problem =
+                "telemetry.vllm_native_tracing is true, but this version starts no engines; expected false";
+            return Err(Error::invalid(&self.vllm_native_tracing.origin, problem));
         }
         self.selection(&self.span_groups)
     }

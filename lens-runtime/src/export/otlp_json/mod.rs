@@ -25,7 +25,7 @@ use super::line;
 
 /// One line with the spans of a batch.
 pub(super) fn spans(batch: &[SpanData], resource: &OtelResource) -> String {
-    let scope_spans = by_scope(batch, |span| &span.instrumentation_scope, Span::from)
+    let scope_spans = grouped(batch, |span| &span.instrumentation_scope, Span::from)
         .map(|(scope, spans)| ScopeSpans { schema_url: schema_url(scope), scope: Scope::from(scope), spans })
         .collect();
     line(&TracesRequest {
@@ -39,13 +39,18 @@ pub(super) fn spans(batch: &[SpanData], resource: &OtelResource) -> String {
 
 /// One line with the log records of a batch.
 pub(super) fn logs(batch: &[(SdkLogRecord, InstrumentationScope)], resource: &OtelResource) -> String {
-    let scope_logs = by_scope(batch, |(_, scope)| scope, |(record, _)| LogRecord::from(record))
-        .map(|(scope, log_records)| ScopeLogs {
-            schema_url: schema_url(scope),
-            scope: Scope::from(scope),
-            log_records,
-        })
-        .collect();
+    // The target of a log line is the name of its scope, as in the protocol's own conversion.
+    let scope_logs =
+        grouped(batch, |(record, scope)| (scope, record.target()), |(record, _)| LogRecord::from(record))
+            .map(|((scope, target), log_records)| ScopeLogs {
+                schema_url: schema_url(scope),
+                scope: match target {
+                    Some(target) => Scope { name: target, ..Scope::from(scope) },
+                    None => Scope::from(scope),
+                },
+                log_records,
+            })
+            .collect();
     line(&LogsRequest {
         resource_logs: [ResourceLogs {
             resource: Resource::from(resource),
@@ -402,16 +407,16 @@ fn schema_url(scope: &InstrumentationScope) -> &str {
     scope.schema_url().unwrap_or_default()
 }
 
-/// The items of a batch by instrumentation scope, in order of appearance.
-fn by_scope<'a, T, R>(
+/// The items of a batch by a key, such as the instrumentation scope, in order of appearance.
+fn grouped<'a, T, K: PartialEq, R>(
     batch: &'a [T],
-    scope: impl Fn(&'a T) -> &'a InstrumentationScope,
+    key: impl Fn(&'a T) -> K,
     convert: impl Fn(&'a T) -> R,
-) -> impl Iterator<Item = (&'a InstrumentationScope, Vec<R>)> {
-    let mut groups: Vec<(&InstrumentationScope, Vec<R>)> = Vec::new();
+) -> impl Iterator<Item = (K, Vec<R>)> {
+    let mut groups: Vec<(K, Vec<R>)> = Vec::new();
     for item in batch {
-        let own = scope(item);
-        match groups.iter_mut().find(|(scope, _)| *scope == own) {
+        let own = key(item);
+        match groups.iter_mut().find(|(key, _)| *key == own) {
             Some((_, items)) => items.push(convert(item)),
             None => groups.push((own, vec![convert(item)])),
         }
