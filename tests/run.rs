@@ -450,6 +450,17 @@ fn a_burst_arrives_whole() {
 }
 
 #[test]
+fn no_line_is_longer_than_a_collector_takes() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "large", &[], &[]);
+    let run = run_folder(folder.path());
+    let longest = file(&run, "traces").lines().map(str::len).max().unwrap();
+    assert!(longest < 1 << 20, "{longest}");
+    assert!(longest > 1 << 19, "as few lines as possible: {longest}");
+    assert_eq!(spans(&run).len(), 600);
+}
+
+#[test]
 fn a_folder_that_vanishes_is_counted_and_told_and_not_fatal() {
     let folder = folder_with(CONFIG);
     let output = drive(folder.path(), "lose_folder", &[], &[]);

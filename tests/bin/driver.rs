@@ -66,6 +66,7 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
             (1001..=2000).for_each(step);
             std::process::abort();
         }
+        "large" => (0..600).for_each(|_| answer(&"x".repeat(4096))),
         "burst" => (1..=10_000).for_each(step),
         "panic" => {
             step(1);
@@ -115,3 +116,6 @@ fn generate(number: u64) -> Vec<u64> {
 fn reward(rollouts: &[u64]) -> Result<u64, std::fmt::Error> {
     rollouts.iter().max().filter(|_| false).copied().ok_or(std::fmt::Error)
 }
+
+#[rl_span(group = Rollout, name = "rl.test.answer", attributes(text = text))]
+fn answer(text: &str) {}

@@ -11,6 +11,8 @@ use opentelemetry_sdk::logs::SdkLogRecord;
 use opentelemetry_sdk::metrics::data as sdk;
 use opentelemetry_sdk::trace::SpanData;
 
+use crate::semconv;
+
 use super::{
     Buckets, Double, Entries, Event, ExponentialPoint, HistogramPoint, KeyValue, Link, LogRecord, Metric,
     MetricData, Number, NumberPoint, Resource, Scope, Span, Status, Value, Values, temporality, unix_nanos,
@@ -127,10 +129,18 @@ impl<'a> From<&'a sdk::Metric> for Metric<'a> {
                     metric_data(data, |value| Number::Int(value.to_string()), |value| Double(value as f64))
                 }
                 sdk::AggregatedMetrics::U64(data) => {
-                    metric_data(data, |value| Number::Int(value.to_string()), |value| Double(value as f64))
+                    metric_data(data, unsigned, |value| Double(value as f64))
                 }
             },
         }
+    }
+}
+
+/// The protocol's integers are signed; a number beyond them is kept as a float.
+fn unsigned(value: u64) -> Number {
+    match i64::try_from(value) {
+        Ok(value) => Number::Int(value.to_string()),
+        Err(_) => Number::Double(Double(value as f64)),
     }
 }
 
@@ -219,8 +229,9 @@ impl<'a> From<&'a OtelResource> for Resource<'a> {
             .iter()
             .map(|(key, value)| KeyValue { key: key.as_str(), value: Value::from(value) })
             .collect();
-        // The SDK's resource is a hash map; sorted, the same resource is the same text.
-        attributes.sort_by_key(|attribute| attribute.key);
+        // The SDK's resource is a hash map; sorted, the same resource is the same text. The process
+        // comes first: a Collector tells files apart by how they begin.
+        attributes.sort_by_key(|attribute| (attribute.key != semconv::SERVICE_INSTANCE_ID, attribute.key));
         Self { attributes }
     }
 }

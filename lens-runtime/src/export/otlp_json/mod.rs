@@ -23,60 +23,89 @@ use serde::{Serialize, Serializer};
 
 use super::line;
 
-/// One line with the spans of a batch.
-pub(super) fn spans(batch: &[SpanData], resource: &OtelResource) -> String {
-    let scope_spans = grouped(batch, |span| &span.instrumentation_scope, Span::from)
-        .map(|(scope, spans)| ScopeSpans { schema_url: schema_url(scope), scope: Scope::from(scope), spans })
-        .collect();
-    line(&TracesRequest {
-        resource_spans: [ResourceSpans {
-            resource: Resource::from(resource),
-            scope_spans,
-            schema_url: resource.schema_url().unwrap_or_default(),
-        }],
-    })
-}
+/// The longest line that a Collector's file receiver takes by default, in bytes. Of a longer one it
+/// drops everything, without a word.
+const LINE_LIMIT: usize = 1 << 20;
 
-/// One line with the log records of a batch.
-pub(super) fn logs(batch: &[(SdkLogRecord, InstrumentationScope)], resource: &OtelResource) -> String {
-    // The target of a log line is the name of its scope, as in the protocol's own conversion.
-    let scope_logs =
-        grouped(batch, |(record, scope)| (scope, record.target()), |(record, _)| LogRecord::from(record))
-            .map(|((scope, target), log_records)| ScopeLogs {
+/// The spans of a batch, in as few lines as the limit allows.
+pub(super) fn spans(batch: &[SpanData], resource: &OtelResource) -> String {
+    lines(batch, &|batch| {
+        let scope_spans = grouped(batch, |span| &span.instrumentation_scope, Span::from)
+            .map(|(scope, spans)| ScopeSpans {
                 schema_url: schema_url(scope),
-                scope: match target {
-                    Some(target) => Scope { name: target, ..Scope::from(scope) },
-                    None => Scope::from(scope),
-                },
-                log_records,
+                scope: Scope::from(scope),
+                spans,
             })
             .collect();
-    line(&LogsRequest {
-        resource_logs: [ResourceLogs {
-            resource: Resource::from(resource),
-            scope_logs,
-            schema_url: resource.schema_url().unwrap_or_default(),
-        }],
+        line(&TracesRequest {
+            resource_spans: [ResourceSpans {
+                resource: Resource::from(resource),
+                scope_spans,
+                schema_url: resource.schema_url().unwrap_or_default(),
+            }],
+        })
     })
 }
 
-/// One line with a collection of metrics.
-pub(super) fn metrics(collection: &sdk::ResourceMetrics) -> String {
-    let scope_metrics = collection
-        .scope_metrics()
-        .map(|metrics| ScopeMetrics {
-            schema_url: schema_url(metrics.scope()),
-            scope: Scope::from(metrics.scope()),
-            metrics: metrics.metrics().map(Metric::from).collect(),
+/// The log records of a batch, in as few lines as the limit allows.
+pub(super) fn logs(batch: &[(SdkLogRecord, InstrumentationScope)], resource: &OtelResource) -> String {
+    lines(batch, &|batch| {
+        // The target of a log line is the name of its scope, as in the protocol's own conversion.
+        let scope_logs =
+            grouped(batch, |(record, scope)| (scope, record.target()), |(record, _)| LogRecord::from(record))
+                .map(|((scope, target), log_records)| ScopeLogs {
+                    schema_url: schema_url(scope),
+                    scope: match target {
+                        Some(target) => Scope { name: target, ..Scope::from(scope) },
+                        None => Scope::from(scope),
+                    },
+                    log_records,
+                })
+                .collect();
+        line(&LogsRequest {
+            resource_logs: [ResourceLogs {
+                resource: Resource::from(resource),
+                scope_logs,
+                schema_url: resource.schema_url().unwrap_or_default(),
+            }],
         })
-        .collect();
-    line(&MetricsRequest {
-        resource_metrics: [ResourceMetrics {
-            resource: Resource::from(collection.resource()),
-            scope_metrics,
-            schema_url: collection.resource().schema_url().unwrap_or_default(),
-        }],
     })
+}
+
+/// A collection of metrics, in as few lines as the limit allows.
+pub(super) fn metrics(collection: &sdk::ResourceMetrics) -> String {
+    let resource = collection.resource();
+    let metrics: Vec<_> = collection
+        .scope_metrics()
+        .flat_map(|scope| scope.metrics().map(move |metric| (scope.scope(), metric)))
+        .collect();
+    lines(&metrics, &|batch| {
+        let scope_metrics = grouped(batch, |(scope, _)| *scope, |(_, metric)| Metric::from(*metric))
+            .map(|(scope, metrics)| ScopeMetrics {
+                schema_url: schema_url(scope),
+                scope: Scope::from(scope),
+                metrics,
+            })
+            .collect();
+        line(&MetricsRequest {
+            resource_metrics: [ResourceMetrics {
+                resource: Resource::from(resource),
+                scope_metrics,
+                schema_url: resource.schema_url().unwrap_or_default(),
+            }],
+        })
+    })
+}
+
+/// A batch as one line, or, where that is too long, its halves. A record that is too long by itself
+/// is a line of its own.
+fn lines<T>(batch: &[T], line: &impl Fn(&[T]) -> String) -> String {
+    let text = line(batch);
+    if text.len() < LINE_LIMIT || batch.len() < 2 {
+        return text;
+    }
+    let (front, back) = batch.split_at(batch.len() / 2);
+    lines(front, line) + &lines(back, line)
 }
 
 #[derive(Serialize)]
