@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A driver sets telemetry up from the `telemetry:` block of its run configuration, see
-//! [`Telemetry`] and [`TelemetryConfig`]. Without that, and for every group that is off, an
-//! annotated call costs one atomic load.
+//! [`Telemetry`] and [`TelemetryConfig`]. Without that, or where neither its group nor metrics are
+//! on, an annotated call costs one atomic load.
 //!
 //! The rooms of this crate, in reading order. Hot path: `group`, `span`, `outcome`, `value`,
 //! `step`, `pipeline`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
