@@ -234,15 +234,20 @@ fn last_segment(ty: &Type) -> Option<&Ident> {
 }
 
 impl Function {
-    /// The parameters that are plain names, which can be handed on to the body as they are.
+    /// The parameters that are handed on to the body.
     pub(crate) fn named_parameters(&self) -> impl Iterator<Item = &syn::PatIdent> {
-        self.signature.inputs.iter().filter_map(|input| match input {
-            // A parameter under `#[cfg]` may not exist, and a list of names cannot say "perhaps".
-            FnArg::Typed(parameter) if parameter.attrs.is_empty() => match &*parameter.pat {
-                Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => Some(name),
-                _ => None,
-            },
+        self.signature.inputs.iter().filter_map(plain_name)
+    }
+}
+
+/// The name of a parameter that is nothing but a name, and so can be handed on to the body as it is.
+pub(crate) fn plain_name(parameter: &FnArg) -> Option<&syn::PatIdent> {
+    match parameter {
+        // A parameter under `#[cfg]` may not exist, and a list of names cannot say "perhaps".
+        FnArg::Typed(parameter) if parameter.attrs.is_empty() => match &*parameter.pat {
+            Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => Some(name),
             _ => None,
-        })
+        },
+        _ => None,
     }
 }

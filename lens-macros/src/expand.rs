@@ -37,7 +37,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{FnArg, Pat, ReturnType, Type, parse_quote};
 
 use crate::args::{Args, Key, Value};
-use crate::check::{Function, Plan};
+use crate::check::{Function, Plan, plain_name};
 
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let Plan { args, function } = plan;
@@ -206,11 +206,9 @@ fn outer_signature(function: &Function) -> syn::Signature {
         return signature;
     }
     for input in &mut signature.inputs {
-        if let FnArg::Typed(parameter) = input
-            && parameter.attrs.is_empty()
+        if plain_name(input).is_some()
+            && let FnArg::Typed(parameter) = input
             && let Pat::Ident(name) = &mut *parameter.pat
-            && name.by_ref.is_none()
-            && name.subpat.is_none()
         {
             name.mutability = None;
         }

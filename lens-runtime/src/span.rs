@@ -315,6 +315,11 @@ impl Open {
     #[inline(never)]
     fn resume(&mut self) -> Option<ContextGuard> {
         self.running = true;
+        self.attach()
+    }
+
+    /// Makes the span current, without saying that the body runs.
+    fn attach(&self) -> Option<ContextGuard> {
         self.context.clone().map(Context::attach)
     }
 
@@ -399,18 +404,11 @@ pin_project! {
     impl<F> PinnedDrop for Traced<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            if let Some(call) = this.call.as_ref().filter(|call| call.is_on()) {
-                let _attached = call.context();
+            if let Some(open) = this.call.as_ref().and_then(|call| call.0.as_ref()) {
+                let _attached = open.attach();
                 this.body.set(None);
             }
         }
-    }
-}
-
-impl Call {
-    /// Makes the span current without saying that the body runs.
-    fn context(&self) -> Option<ContextGuard> {
-        self.0.as_ref()?.context.clone().map(Context::attach)
     }
 }
 
