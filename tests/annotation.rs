@@ -44,6 +44,11 @@ fn panics() -> u32 {
     panic!("a reward model fell over")
 }
 
+#[rl_span(group = Reward, name = "never_returns")]
+fn never_returns() {
+    std::panic::resume_unwind(Box::new("on purpose"));
+}
+
 #[rl_span(group = Reward, name = "panics_async")]
 async fn panics_async() {
     tokio::task::yield_now().await;
@@ -129,6 +134,8 @@ fn a_type_of_the_users_own_that_is_called_result_is_no_error() {
 fn a_panic_goes_on_and_leaves_its_mark() {
     let capture = Capture::new("all");
     let caught = catch_unwind(AssertUnwindSafe(|| capture.run(panics)));
+    let _without_a_value = catch_unwind(AssertUnwindSafe(|| capture.run(never_returns)));
+    assert_eq!(capture.span("never_returns").outcome().as_deref(), Some("panic"));
     assert_eq!(*caught.unwrap_err().downcast::<&str>().unwrap(), "a reward model fell over");
     let span = capture.span("panics");
     assert_eq!(span.outcome().as_deref(), Some("panic"));

@@ -139,11 +139,7 @@ fn run_sync(args: &Args, function: &Function) -> TokenStream {
 
 fn run_async(args: &Args, function: &Function) -> TokenStream {
     let rt = private(args, Span::mixed_site());
-    let result = match &function.signature.output {
-        ReturnType::Default => Some(parse_quote!(())),
-        ReturnType::Type(..) => written_result(function),
-    };
-    let edge = result.map(|ty| {
+    let edge = written_result(function).map(|ty| {
         let rt = private(args, at(&ty));
         quote_spanned! {at(&ty)=> if false { return #rt::never::<#ty>(); } }
     });
@@ -217,7 +213,7 @@ fn outer_signature(function: &Function) -> syn::Signature {
 }
 
 /// The return type as it may stand within the body: `impl Trait` becomes `_`. Nothing where that
-/// leaves nothing to say.
+/// leaves nothing to say. The unit type is said too: a body that does not return would leave it open.
 fn written_result(function: &Function) -> Option<Type> {
     struct Erase;
     impl VisitMut for Erase {
@@ -228,10 +224,10 @@ fn written_result(function: &Function) -> Option<Type> {
             }
         }
     }
-    let ReturnType::Type(_, ty) = &function.signature.output else {
-        return None;
+    let mut ty = match &function.signature.output {
+        ReturnType::Default => parse_quote!(()),
+        ReturnType::Type(_, ty) => (**ty).clone(),
     };
-    let mut ty = (**ty).clone();
     Erase.visit_type_mut(&mut ty);
     (!matches!(ty, Type::Infer(_))).then_some(ty)
 }
