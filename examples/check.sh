@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 cargo build --release --example grpo
 grpo=$PWD/target/release/examples/grpo
 config=$PWD/examples/configs/grpo.yaml
+complete=$PWD/examples/complete.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -34,40 +35,7 @@ for seed; do
   jq -en "$before < 0.05 and $after >= 0.9 and $took <= 120" > /dev/null || fail "seed $seed does not learn"
 done
 
-echo "== the files hold every span of every step under its parent"
-spans() { jq -c '.resourceSpans[].scopeSpans[].spans[]' "$@"; }
-attribute='def attribute($key): (.attributes // [] | map(select(.key == $key)) | first | .value // {}) | to_entries | first | .value;'
-spans runs/seed-0/traces-*.jsonl > spans
-jq -es "$attribute"'
-  . as $spans | INDEX(.spanId) as $by_id
-  | def parent: $by_id[.parentSpanId // ""].name;
-    def of(name): map(select(.name == name));
-    (of("rl.grpo.step") | length == 100 and all(parent == "rl.grpo.job"))
-    and (of("rl.grpo.step") | [.[] | attribute("rl.iteration") | tonumber] | sort == [range(1; 101)])
-    and all("data_processing", "generation", "reward_calculation", "policy_and_reference_logprobs",
-        "advantage_calculation", "policy_training"; . as $phase
-        | $spans | of("rl.grpo." + $phase) | length == 100 and all(parent == "rl.grpo.step"))
-    and (of("rl.engine.generate") | map(select(parent == "rl.grpo.generation")) | length == 100)
-    and (of("rl.grpo.evaluate") | length == 6 and ([.[] | parent] | unique == ["rl.grpo.job", "rl.grpo.step"]))
-    and (of("rl.grpo.checkpointing") | length == 2 and all(parent == "rl.grpo.step"))
-    and (of("rl.setup.data") | all(parent == "rl.startup"))
-    and all(.[]; (.parentSpanId // "") == "" or parent != null)
-' spans > /dev/null \
-  || fail "the tree of spans is not complete"
-
-echo "== token sums are the trainer's own"
-counted=$(jq -s "$attribute"'
-  (INDEX(.spanId) | map_values(.name)) as $names
-  | map(select(.name == "rl.engine.generate" and $names[.parentSpanId] == "rl.grpo.generation"))
-  | [(map(attribute("gen_ai.usage.input_tokens") | tonumber) | add),
-     (map(attribute("gen_ai.usage.output_tokens") | tonumber) | add)]' -c spans)
-own=$(jq -s '[(map(.prompt_tokens) | add), (map(.response_tokens) | add)]' -c rewards-0)
-[ "$counted" = "$own" ] || fail "spans count $counted tokens, the trainer $own"
-
-echo "== rewards by step are kept exactly"
-jq -r "$attribute"'.resourceLogs[].scopeLogs[].logRecords[]
-  | [(attribute("rl.iteration") | tonumber), attribute("rl.reward.mean")] | @json' runs/seed-0/logs-*.jsonl | sort -V > logged
-jq -r '[.step, .reward] | @json' rewards-0 | sort -V | cmp - logged || fail "the events lost a reward"
+"$complete" runs/seed-0 rewards-0
 
 echo "== training is the same, number for number, with every exporter and with none"
 mkdir console file off

@@ -71,6 +71,18 @@ fn only_the_telemetry_sets_something_global() {
 }
 
 #[test]
+fn only_the_wire_opens_connections_and_only_with_clients_that_are_named() {
+    let words = ["hyper_util", "hyper_rustls", "tonic::", "tokio::net", "std::net"];
+    assert_eq!(
+        holders("lens-runtime/src", &words, &["export/wire.rs", "export/otlp_protobuf.rs"]),
+        NONE,
+        "opentelemetry_proto::tonic are messages"
+    );
+    let manifest = std::fs::read_to_string(root().join("lens-runtime/Cargo.toml")).unwrap();
+    assert!(!manifest.contains("reqwest") && !manifest.contains("opentelemetry-otlp"));
+}
+
+#[test]
 fn names_of_attributes_and_metrics_stand_once() {
     let words = ["\"rl.", "\"gen_ai.", "\"nemo.", "\"error.type"];
     assert_eq!(holders("lens-runtime/src", &words, &["semconv.rs"]), NONE);

@@ -54,7 +54,7 @@ telemetry:
   traces_enabled: true        # default
   metrics_enabled: true       # run.yaml:8:20
   logs_enabled: false         # run.yaml:9:17
-  exporter: \"file\"            # default
+  exporter: \"otlp\"            # default
   directory: \"runs\"           # default
   vllm_native_tracing: false  # run.yaml:10:24
 "
@@ -166,12 +166,8 @@ fn errors_name_the_thing_the_value_its_origin_and_what_was_expected() {
     );
     expect(
         "exporter: consle",
-        "run.yaml:3:13: unknown exporter \"consle\" in telemetry.exporter; did you mean \"console\"?; expected console \
-         or file",
-    );
-    expect(
-        "exporter: otlp",
-        "run.yaml:3:13: telemetry.exporter is \"otlp\", which this version does not have yet; expected console or file",
+        "run.yaml:3:13: unknown exporter \"consle\" in telemetry.exporter; did you mean \"console\"?; expected otlp, \
+         console or file",
     );
     expect(
         "enabled: \"yes\"",
@@ -260,4 +256,19 @@ fn a_missing_file_is_an_error_that_names_it() {
     assert!(error.is_configuration());
     assert_eq!(error.to_string(), "read the run configuration no/such/run.yaml");
     assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn what_may_be_secret_is_shown_nowhere() {
+    let config = TelemetryConfig::default()
+        .with_endpoint("https://me:s3cret@collector/?key=s3cret")
+        .with_header("authorization", "Bearer s3cret");
+    let variables = Environment::of_pairs([("OTEL_EXPORTER_OTLP_HEADERS", "x-key=s3cret")]);
+    let shown = format!("{config} {config:?} {variables:?}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert_eq!(format!("{variables:?}"), "Environment of [\"OTEL_EXPORTER_OTLP_HEADERS\"]");
+    let error = Telemetry::init_driver_in(config.with_enabled(true), &variables).err().unwrap();
+    let shown = format!("{error} {error:?}");
+    assert!(shown.starts_with("set in code: expected a URL without user and password"), "{shown}");
+    assert!(!shown.contains("s3cret"), "{shown}");
 }

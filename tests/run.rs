@@ -11,6 +11,7 @@ trainer: {steps: 3}
 telemetry:
   enabled: true
   span_groups: per_step
+  exporter: file
 ";
 
 /// A folder with a run configuration.
@@ -465,7 +466,7 @@ fn a_folder_that_vanishes_is_counted_and_told_and_not_fatal() {
     let folder = folder_with(CONFIG);
     let output = drive(folder.path(), "lose_folder", &[], &[]);
     assert!(output.status.success());
-    let expected = "telemetry was lost: 3 of 3 traces (refused 0, failed 3, left at shutdown 0)";
+    let expected = "telemetry was lost: 3 of 3 spans (refused 0, rejected 0, failed 3, left at shutdown 0)";
     assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
 }
 
@@ -490,7 +491,41 @@ fn a_configuration_that_means_nothing_ends_the_driver_before_it_trains() {
     assert!(!output.status.success());
     assert_eq!(
         text(&output.stderr),
-        "override ++telemetry.exporter=kafka: unknown exporter \"kafka\" in telemetry.exporter; expected console or file\n"
+        "override ++telemetry.exporter=kafka: unknown exporter \"kafka\" in telemetry.exporter; expected otlp, console or file\n"
     );
     assert!(!folder.path().join("runs").exists());
+}
+
+#[test]
+fn spans_of_other_libraries_nest_in_ours_and_ours_in_theirs() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "others", &[], &[]);
+    let spans = spans(&run_folder(folder.path()));
+    let named = |name: &str| spans.iter().find(|span| span["name"] == name).unwrap();
+    let chain = ["rl.test.with_library", "library.outer", "rl.test.reward"];
+    for pair in chain.windows(2) {
+        let [outer, inner] = [named(pair[0]), named(pair[1])];
+        assert_eq!(inner["parentSpanId"], outer["spanId"], "{pair:?}");
+        assert_eq!(inner["traceId"], outer["traceId"]);
+    }
+    // The report is about the run's own phases.
+    let metrics =
+        items(&file(&run_folder(folder.path()), "metrics"), ["resourceMetrics", "scopeMetrics", "metrics"]);
+    assert!(metrics.iter().any(|metric| metric["name"] == "library.requests"));
+}
+
+#[test]
+fn a_library_that_is_told_the_global_propagator_passes_the_trace_on() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "others", &[], &[]);
+    let printed = text(&output.stdout);
+    let spans = spans(&run_folder(folder.path()));
+    let span = spans.iter().find(|span| span["name"] == "rl.test.with_library").unwrap();
+    let expected = format!(
+        "traceparent: 00-{}-{}-01",
+        span["traceId"].as_str().unwrap(),
+        span["spanId"].as_str().unwrap()
+    );
+    assert!(printed.contains(&expected), "{printed}");
+    assert!(printed.contains("baggage: rl.iteration=4"), "{printed}");
 }

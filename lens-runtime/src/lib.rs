@@ -15,13 +15,14 @@
 //! ```
 //!
 //! A driver sets telemetry up from the `telemetry:` block of its run configuration, see
-//! [`Telemetry`] and [`TelemetryConfig`]. Without that, or where neither its group nor metrics are
+//! [`Telemetry`] and [`TelemetryConfig`]. Traces cross threads, tasks and processes by way of
+//! [`propagation`]. Without set-up, or where neither its group nor metrics are
 //! on, an annotated call costs one atomic load.
 //!
 //! The rooms of this crate, in reading order. Hot path: `group`, `span`, `outcome`, `value`,
 //! `step`, `pipeline`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
-//! `summary`. Signals: `metrics`. Beside them `groups` and `semconv` (names), `error`, and
-//! [`testing`].
+//! `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
+//! (names), `error`, and [`testing`].
 
 mod group;
 pub mod groups;
@@ -40,13 +41,16 @@ mod delivery;
 mod export;
 mod summary;
 
+mod logs;
 mod metrics;
+pub mod propagation;
+mod signal;
 
 mod error;
 pub mod semconv;
 pub mod testing;
 
-pub use config::{Environment, ExporterKind, Origin, Overrides, TelemetryConfig};
+pub use config::{Environment, ExporterKind, Origin, OtlpProtocol, Overrides, TelemetryConfig};
 pub use delivery::Counts;
 pub use error::Error;
 pub use group::{Bucket, SpanGroup};
@@ -59,6 +63,9 @@ pub use value::{AttributeValue, TokenCounts};
 
 /// The OpenTelemetry API that Lens uses, so that a program can be sure to use the same version.
 pub use opentelemetry;
+
+/// The types of HTTP whose headers [`propagation`] reads and writes.
+pub use http;
 
 /// What expansions of `#[rl_span]` call. Not for use by hand: it changes with any version.
 #[doc(hidden)]

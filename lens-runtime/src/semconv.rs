@@ -78,6 +78,12 @@ names! {
     /// Learning rate.
     LEARNING_RATE = "rl.learning_rate";
 
+    // Log records.
+    /// The source file in which a log line was written, as the compiler names it.
+    CODE_FILE_PATH = "code.file.path";
+    /// The line of that file.
+    CODE_LINE_NUMBER = "code.line.number";
+
     // Log events.
     /// The event that carries the scalars of one training step, exactly as they were given.
     STEP_METRICS_EVENT = "rl.step.metrics";

@@ -11,25 +11,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use opentelemetry::InstrumentationScope;
+use opentelemetry::global;
 use opentelemetry::logs::LoggerProvider as _;
 use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry::metrics::noop::NoopMeterProvider;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
-use opentelemetry_sdk::logs::SdkLoggerProvider;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry::trace::noop::NoopTracerProvider;
+use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::Layer;
-use tracing_subscriber::registry::LookupSpan;
 
-use crate::config::{self, Environment, ExporterKind, Origin, Setting, TelemetryConfig};
-use crate::delivery::{Counts, Delivery, MetricCourier, Signal};
+use crate::config::{self, Environment, ExporterKind, Origin, Setting, Target, TelemetryConfig};
+use crate::delivery::{Counts, Delivery, MetricCourier};
 use crate::error::{Error, Kind};
-use crate::export::{Exporter, Files};
+use crate::export::{Client, Exporter, Files};
 use crate::group::{self, Selection};
+use crate::logs::{LogLayer, TeeLog};
 use crate::metrics::Instruments;
 use crate::pipeline::{self, Pipeline};
+use crate::propagation;
 use crate::resource::Identity;
 use crate::semconv;
+use crate::signal::Signal;
 use crate::summary::Phases;
 
 /// How long a handle that is dropped waits for what is left to be written.
@@ -73,6 +77,8 @@ struct Running {
     config: TelemetryConfig,
     run_id: String,
     folder: Option<PathBuf>,
+    /// Where each signal goes, if it goes over the wire.
+    targets: Vec<Target>,
     delivery: Delivery,
     tracer_provider: Option<SdkTracerProvider>,
     meter_provider: Option<SdkMeterProvider>,
@@ -109,8 +115,8 @@ impl Telemetry {
         if let Some(run_id) = &*active {
             return Err(Kind::AlreadyInitialized { run_id: run_id.clone() }.into());
         }
-        let (exporter, folder) = exporter(&config, &identity)?;
-        let running = Running::start(config, identity, exporter, folder, metric_interval)?;
+        let place = Place::find(&config, environment, &identity)?;
+        let running = Running::start(config, identity, place, metric_interval)?;
         *active = Some(running.run_id.clone());
         drop(active);
         running.select(selection);
@@ -139,11 +145,12 @@ impl Telemetry {
     }
 
     /// A layer for the program's `tracing` subscriber that records its log lines, each with its level,
-    /// target and fields, and with the ids of the annotated call in which it was written. `None`,
+    /// target, fields and place in the code, and with the ids of the span in which it was written. `None`,
     /// which is a layer too and does nothing, unless `logs_enabled` is on.
     ///
     /// Lines of the `log` crate come along where the subscriber takes them up, as that of
-    /// `tracing_subscriber::fmt` does. Which levels are recorded is the subscriber's filter to say.
+    /// `tracing_subscriber::fmt` does. Which levels are recorded is the subscriber's filter to say. What
+    /// the export itself says is never recorded.
     ///
     /// # Example
     /// ```
@@ -155,12 +162,30 @@ impl Telemetry {
     /// let _guard = tracing::subscriber::set_default(subscriber);
     /// # }
     /// ```
-    pub fn log_layer<S>(&self) -> Option<impl Layer<S> + use<S>>
-    where
-        S: tracing::Subscriber + for<'span> LookupSpan<'span>,
-    {
+    pub fn log_layer<S: tracing::Subscriber>(&self) -> Option<impl Layer<S> + use<S>> {
+        self.line_logger().map(|logger| LogLayer { logger })
+    }
+
+    /// A logger for the `log` crate that hands each line to `own`, which may be any other logger, and
+    /// records those that `own` has enabled, as [`log_layer`](Self::log_layer) does. Unless `logs_enabled`
+    /// is on, it is `own` and nothing else. For programs that do without `tracing`.
+    ///
+    /// # Example
+    /// ```
+    /// # fn logs(telemetry: &lens_runtime::Telemetry, env_logger: impl log::Log + 'static) {
+    /// // `env_logger` is what the program used before.
+    /// log::set_boxed_logger(Box::new(telemetry.tee_log(env_logger))).expect("no logger is set yet");
+    /// log::set_max_level(log::LevelFilter::Info);
+    /// # }
+    /// ```
+    pub fn tee_log<L: log::Log>(&self, own: L) -> impl log::Log + use<L> {
+        TeeLog { own, logger: self.line_logger() }
+    }
+
+    /// What log lines are recorded with. The name of a line's scope is its target.
+    fn line_logger(&self) -> Option<SdkLogger> {
         let running = self.running.as_ref().filter(|running| running.config.logs_enabled.value)?;
-        running.logger_provider.as_ref().map(OpenTelemetryTracingBridge::new)
+        running.logger_provider.as_ref().map(|provider| provider.logger(""))
     }
 
     /// Switches span groups while the program runs. Calls that are under way end as they began.
@@ -202,11 +227,26 @@ impl Telemetry {
 
     /// Ends the telemetry: writes what is left, within `deadline`, and reports. Afterwards annotated
     /// calls are off, and telemetry can be set up again.
+    ///
+    /// It can be called from anywhere, also within a runtime, whose thread then waits for it; see
+    /// [`shutdown_async`](Self::shutdown_async).
     pub fn shutdown(mut self, deadline: Duration) -> RunReport {
         match self.running.take() {
             Some(running) => running.stop(deadline),
             None => RunReport::default(),
         }
+    }
+}
+
+impl Telemetry {
+    /// [`shutdown`](Self::shutdown) without a wait on this thread. It goes on if the future is dropped.
+    pub async fn shutdown_async(self, deadline: Duration) -> RunReport {
+        let (report, reported) = tokio::sync::oneshot::channel();
+        // If there is no thread to be had, the handle is dropped with the closure, which ends it too.
+        let _thread = std::thread::Builder::new().name("lens-shutdown".to_owned()).spawn(move || {
+            let _gone = report.send(self.shutdown(deadline));
+        });
+        reported.await.unwrap_or_default()
     }
 }
 
@@ -223,29 +263,32 @@ impl Running {
     fn start(
         config: TelemetryConfig,
         identity: Identity,
-        exporter: Exporter,
-        folder: Option<PathBuf>,
+        place: Place,
         metric_interval: Duration,
     ) -> Result<Self, Error> {
-        let encode = exporter.metrics_encoder();
-        let delivery = Delivery::start(exporter).map_err(|source| Kind::Thread { source })?;
+        let Place { exporters, temporality, folder, targets } = place;
+        let [_, metric_exporter, _] = &exporters;
+        let encode = metric_exporter.metrics_encoder();
+        let delivery = Delivery::start(exporters).map_err(|source| Kind::Thread { source })?;
         let scope =
             InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
-        let tracer_provider = config.traces_enabled.value.then(|| {
+        let tracer_provider = config.has(Signal::Traces).then(|| {
             SdkTracerProvider::builder()
                 .with_span_processor(delivery.clone())
                 .with_resource(identity.resource.clone())
                 .build()
         });
-        let meter_provider = config.metrics_enabled.value.then(|| {
-            let courier =
-                MetricCourier { delivery: delivery.clone(), encode, closed: AtomicBool::new(false) };
+        let meter_provider = config.has(Signal::Metrics).then(|| {
+            let courier = MetricCourier {
+                delivery: delivery.clone(),
+                encode,
+                temporality,
+                closed: AtomicBool::new(false),
+            };
             let reader = PeriodicReader::builder(courier).with_interval(metric_interval).build();
             SdkMeterProvider::builder().with_reader(reader).with_resource(identity.resource.clone()).build()
         });
-        // The scalars of a step are events: they belong to the metrics, and travel with the logs.
-        let needs_logs = config.logs_enabled.value || config.metrics_enabled.value;
-        let logger_provider = needs_logs.then(|| {
+        let logger_provider = config.has(Signal::Logs).then(|| {
             SdkLoggerProvider::builder()
                 .with_log_processor(delivery.clone())
                 .with_resource(identity.resource.clone())
@@ -258,11 +301,21 @@ impl Running {
                 .map(|provider| Instruments::new(provider.meter_with_scope(scope.clone()))),
             logger: logger_provider.as_ref().map(|provider| provider.logger_with_scope(scope)),
         })));
+        // For other libraries. A tracer that one of them takes is to find its context in requests and
+        // its instruments, so that it comes last.
+        global::set_text_map_propagator(propagation::propagator());
+        if let Some(provider) = &meter_provider {
+            global::set_meter_provider(provider.clone());
+        }
+        if let Some(provider) = &tracer_provider {
+            global::set_tracer_provider(provider.clone());
+        }
         group::join_all(&config.groups);
         Ok(Self {
             run_id: identity.run_id,
             config,
             folder,
+            targets,
             delivery,
             tracer_provider,
             meter_provider,
@@ -277,11 +330,13 @@ impl Running {
 
     /// Tells the program's log what is on, and by whose word.
     fn announce(&self) {
+        let targets: Vec<_> = self.targets.iter().map(ToString::to_string).collect();
         tracing::info!(
             run_id = self.run_id,
             folder = ?self.folder,
-            "telemetry is on\n{}",
-            self.config
+            "telemetry is on\n{}{}",
+            self.config,
+            targets.join("\n")
         );
     }
 
@@ -289,6 +344,8 @@ impl Running {
         let until = Instant::now() + deadline;
         group::select(Selection::default(), false);
         pipeline::activate(None);
+        global::set_tracer_provider(NoopTracerProvider::new());
+        global::set_meter_provider(NoopMeterProvider::new());
         if let Some(provider) = &self.tracer_provider {
             // Spans that end from here on have nowhere to go.
             let _infallible = provider.shutdown();
@@ -300,7 +357,13 @@ impl Running {
         let phases = self.delivery.close(until).unwrap_or_default();
         let health = Health::of(&self.delivery);
         *ACTIVE_RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let report = RunReport { run_id: Some(self.run_id), folder: self.folder, phases, health };
+        let report = RunReport {
+            run_id: Some(self.run_id),
+            folder: self.folder,
+            endpoint: self.targets.first().map(Target::shown),
+            phases,
+            health,
+        };
         if report.health.is_lossy() {
             tracing::warn!("{}", report.losses());
             // Also without a subscriber. `eprintln!` would panic where standard error is closed.
@@ -310,31 +373,66 @@ impl Running {
     }
 }
 
-/// Makes the exporter; for files, also the run's folder with the effective configuration in it,
-/// which shows at once whether it can be written.
-fn exporter(config: &TelemetryConfig, identity: &Identity) -> Result<(Exporter, Option<PathBuf>), Error> {
-    let resource = identity.resource.clone();
-    match config.exporter.value {
-        ExporterKind::Console => Ok((Exporter::Console { resource }, None)),
-        ExporterKind::File => {
-            let folder = config.directory.value.join(identity.folder_name());
-            let text = format!(
-                "# Effective telemetry configuration.\n# run: {} ({})\n# process: {}\n{config}",
-                identity.run_id,
-                match &identity.run_id_origin {
-                    Origin::Default => "random".to_owned(),
-                    origin => origin.to_string(),
-                },
-                identity.instance_id,
-            );
-            let files = Files::in_folder(folder.clone(), identity.process_name())
-                .and_then(|files| files.write_once("config", "yaml", &text).map(|_| files))
-                .map_err(|source| Kind::Folder {
-                    path: folder.clone(),
-                    origin: config.directory.origin.clone(),
-                    source,
-                })?;
-            Ok((Exporter::File { resource, files }, Some(folder)))
+/// Where the telemetry of a run goes.
+struct Place {
+    /// Of traces, metrics and logs. What is off has one that is never used.
+    exporters: [Exporter; 3],
+    temporality: Temporality,
+    folder: Option<PathBuf>,
+    targets: Vec<Target>,
+}
+
+impl Place {
+    /// Makes the exporters; for files, also the run's folder with the effective configuration in it,
+    /// which shows at once whether it can be written.
+    fn find(config: &TelemetryConfig, environment: &Environment, identity: &Identity) -> Result<Self, Error> {
+        let resource = &identity.resource;
+        let temporality = config.temporality(environment)?;
+        match config.exporter.value {
+            ExporterKind::Otlp => {
+                let targets = config.targets(environment)?;
+                let exporter = |target: &Option<Target>| match target {
+                    Some(target) => {
+                        Ok::<_, Error>(Exporter::to_wire(resource.clone(), Client::new(target.clone())?))
+                    }
+                    None => Ok(Exporter::to_nowhere(resource.clone())),
+                };
+                let [traces, metrics, logs] = &targets;
+                Ok(Self {
+                    exporters: [exporter(traces)?, exporter(metrics)?, exporter(logs)?],
+                    temporality,
+                    folder: None,
+                    targets: targets.into_iter().flatten().collect(),
+                })
+            }
+            ExporterKind::Console => Ok(Self {
+                exporters: std::array::from_fn(|_| Exporter::to_console(resource.clone())),
+                temporality,
+                folder: None,
+                targets: Vec::new(),
+            }),
+            ExporterKind::File => {
+                let folder = config.directory.value.join(identity.folder_name());
+                let text = format!(
+                    "# Effective telemetry configuration.\n# run: {} ({})\n# process: {}\n{config}",
+                    identity.run_id,
+                    match &identity.run_id_origin {
+                        Origin::Default => "random".to_owned(),
+                        origin => origin.to_string(),
+                    },
+                    identity.instance_id,
+                );
+                let files = Files::in_folder(folder.clone(), identity.process_name())
+                    .and_then(|files| files.write_once("config", "yaml", &text).map(|_| files))
+                    .map_err(|source| Kind::Folder {
+                        path: folder.clone(),
+                        origin: config.directory.origin.clone(),
+                        source,
+                    })?;
+                let exporters =
+                    Signal::ALL.map(|signal| Exporter::to_file(resource.clone(), files.of_signal(signal)));
+                Ok(Self { exporters, temporality, folder: Some(folder), targets: Vec::new() })
+            }
         }
     }
 }
@@ -352,7 +450,7 @@ fn exporter(config: &TelemetryConfig, identity: &Identity) -> Result<(Exporter, 
 pub struct Health {
     /// Spans.
     pub traces: Counts,
-    /// Collections of metrics.
+    /// Data points of metrics.
     pub metrics: Counts,
     /// Log records.
     pub logs: Counts,
@@ -392,6 +490,9 @@ pub struct RunReport {
     pub run_id: Option<String>,
     /// The run's folder; `None` if no files were written.
     pub folder: Option<PathBuf>,
+    /// Where it was sent, without query; of several, the first of traces, metrics and logs. `None` if it
+    /// was not sent.
+    pub endpoint: Option<String>,
     /// Where the time went.
     pub phases: Phases,
     /// What became of the records.
@@ -407,11 +508,12 @@ impl RunReport {
             .filter(|(_, counts)| counts.lost() + counts.pending() > 0)
             .map(|(signal, counts)| {
                 format!(
-                    "{} of {} {} (refused {}, failed {}, left at shutdown {})",
+                    "{} of {} {} (refused {}, rejected {}, failed {}, left at shutdown {})",
                     counts.lost() + counts.pending(),
                     counts.made,
-                    signal.as_str(),
+                    signal.noun(),
                     counts.refused,
+                    counts.rejected,
                     counts.failed,
                     counts.pending(),
                 )
@@ -430,9 +532,10 @@ impl fmt::Display for RunReport {
             writeln!(f, "{}", self.phases)?;
         }
         write!(f, "telemetry of run {run_id}: {} spans", self.health.traces.exported)?;
-        match &self.folder {
-            Some(folder) => write!(f, " in {}", folder.display())?,
-            None => f.write_str(" on the console")?,
+        match (&self.folder, &self.endpoint) {
+            (Some(folder), _) => write!(f, " in {}", folder.display())?,
+            (None, Some(endpoint)) => write!(f, " at {endpoint}")?,
+            (None, None) => f.write_str(" on the console")?,
         }
         if self.health.is_lossy() {
             write!(f, "\n{}", self.losses())?;

@@ -1,12 +1,27 @@
 //! From where are environment variables read?
 
 use std::collections::HashMap;
+use std::fmt;
 
 /// The environment variables that Lens reads, of the process or given.
 ///
 /// Values are trimmed, and an empty one is as good as none: that is how OpenTelemetry treats them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Environment(Option<HashMap<String, String>>);
+
+impl fmt::Debug for Environment {
+    /// The names alone: a value may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            None => f.write_str("Environment of the process"),
+            Some(pairs) => {
+                let mut names: Vec<_> = pairs.keys().collect();
+                names.sort_unstable();
+                write!(f, "Environment of {names:?}")
+            }
+        }
+    }
+}
 
 impl Environment {
     /// The variables of the process.

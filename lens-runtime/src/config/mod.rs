@@ -5,6 +5,7 @@
 //! [`Environment`], so that all of this can be tested as functions of values.
 
 mod environment;
+mod otlp;
 mod overrides;
 mod setting;
 mod yaml;
@@ -13,7 +14,11 @@ use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use opentelemetry_sdk::metrics::Temporality;
+
 pub use environment::Environment;
+pub use otlp::OtlpProtocol;
+pub(crate) use otlp::Target;
 pub use overrides::Overrides;
 pub use setting::Origin;
 pub(crate) use setting::Setting;
@@ -21,6 +26,7 @@ use setting::{Raw, quoted};
 
 use crate::error::{Error, did_you_mean};
 use crate::group::{Selection, SpanGroup, UnknownGroup};
+use crate::signal::Signal;
 
 /// The configuration of a run's telemetry.
 ///
@@ -30,7 +36,6 @@ use crate::group::{Selection, SpanGroup, UnknownGroup};
 /// telemetry:
 ///   enabled: true
 ///   span_groups: per_step
-///   exporter: file
 /// ```
 ///
 /// | key | type | default | meaning |
@@ -40,8 +45,8 @@ use crate::group::{Selection, SpanGroup, UnknownGroup};
 /// | `span_groups` | string | `default` | comma-separated presets (`default`, `per_step`, `all`) and groups whose spans are recorded, in any case |
 /// | `traces_enabled` | bool | `true` | whether spans are recorded |
 /// | `metrics_enabled` | bool | `true` | whether metrics and the scalars of each step are recorded |
-/// | `logs_enabled` | bool | `false` | whether log lines are recorded, through [`Telemetry::log_layer`](crate::Telemetry::log_layer) |
-/// | `exporter` | string | `file` | `file`: OTLP-JSON lines in the run's folder; `console`: JSON objects on standard output. This version has no `otlp` and refuses it |
+/// | `logs_enabled` | bool | `false` | whether log lines are recorded, through [`Telemetry::log_layer`](crate::Telemetry::log_layer); with `otlp`, also whether the scalars of each step go as events besides their gauges |
+/// | `exporter` | string | `otlp` | `otlp`: to where the `OTEL_EXPORTER_OTLP_*` variables say, see below; `file`: OTLP-JSON lines in the run's folder; `console`: JSON objects on standard output |
 /// | `directory` | string | `runs` | where run folders are made, relative to the working directory; a run's is `<directory>/<run id>` |
 /// | `vllm_native_tracing` | bool | `false` | whether engines that the trainer starts trace themselves; this version starts none and refuses `true` |
 ///
@@ -50,6 +55,32 @@ use crate::group::{Selection, SpanGroup, UnknownGroup};
 ///
 /// Later sources overrule earlier ones: default, file, environment (where a variable exists),
 /// override, code.
+///
+/// # Where OTLP goes
+///
+/// This block says what is measured; where it goes stands in the environment, as OpenTelemetry has it.
+/// Each variable exists for all signals and, with `_TRACES_`, `_METRICS_` or `_LOGS_` behind `OTLP`, for
+/// one, which then wins. One that is empty is as good as not set. They are read if `exporter` is `otlp`
+/// and telemetry is on; what means nothing is an error.
+///
+/// | variable | default | meaning |
+/// |---|---|---|
+/// | `OTEL_EXPORTER_OTLP_PROTOCOL` | `grpc` | `grpc`, `http/protobuf` or `http/json`, in any case |
+/// | `OTEL_EXPORTER_OTLP_ENDPOINT` | `http://localhost:4317`, with HTTP `http://localhost:4318` | a URL with `http://` or `https://`. With HTTP, the one for all signals is a base: `/v1/traces` and the like is put behind its path, unless it ends so already; one signal's own is used as it is |
+/// | `OTEL_EXPORTER_OTLP_INSECURE` | | for gRPC endpoints without `http://` or `https://`, which are an error else: `true` means the first, `false` the second |
+/// | `OTEL_EXPORTER_OTLP_HEADERS` | | `name=value,name=value`, values percent-encoded; those for all and those for one signal are put together, per name the signal's wins |
+/// | `OTEL_EXPORTER_OTLP_TIMEOUT` | `10000` | how long one request may take, in milliseconds, more than 0 |
+/// | `OTEL_EXPORTER_OTLP_COMPRESSION` | `none` | `gzip` or `none` |
+/// | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | `cumulative` | for metrics alone: `cumulative`, `delta` or `lowmemory` |
+/// | `OTEL_EXPORTER_OTLP_CERTIFICATE` | the machine's | a PEM file with the certificates to trust, for `https://` |
+/// | `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE`, `_CLIENT_KEY` | | PEM files with the certificate and the key to show a server that asks for them |
+///
+/// A program can overrule endpoint, protocol and single headers in code: [`with_endpoint`],
+/// [`with_protocol`], [`with_header`]. Variables for proxies are not read.
+///
+/// [`with_endpoint`]: Self::with_endpoint
+/// [`with_protocol`]: Self::with_protocol
+/// [`with_header`]: Self::with_header
 ///
 /// # Example
 ///
@@ -78,6 +109,7 @@ pub struct TelemetryConfig {
     pub(crate) directory: Setting<PathBuf>,
     pub(crate) vllm_native_tracing: Setting<bool>,
     pub(crate) groups: Vec<&'static SpanGroup>,
+    otlp: otlp::InCode,
 }
 
 /// Where telemetry goes.
@@ -90,6 +122,8 @@ pub struct TelemetryConfig {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExporterKind {
+    /// OTLP, to where the environment says.
+    Otlp,
     /// JSON objects on standard output, one a line.
     Console,
     /// OTLP-JSON lines in the run's folder.
@@ -97,11 +131,12 @@ pub enum ExporterKind {
 }
 
 impl ExporterKind {
-    const ALL: [ExporterKind; 2] = [ExporterKind::Console, ExporterKind::File];
+    const ALL: [ExporterKind; 3] = [ExporterKind::Otlp, ExporterKind::Console, ExporterKind::File];
 
     /// The name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
+            ExporterKind::Otlp => "otlp",
             ExporterKind::Console => "console",
             ExporterKind::File => "file",
         }
@@ -134,10 +169,11 @@ impl Default for TelemetryConfig {
             traces_enabled: Setting::default_of(true),
             metrics_enabled: Setting::default_of(true),
             logs_enabled: Setting::default_of(false),
-            exporter: Setting::default_of(ExporterKind::File),
+            exporter: Setting::default_of(ExporterKind::Otlp),
             directory: Setting::default_of(PathBuf::from("runs")),
             vllm_native_tracing: Setting::default_of(false),
             groups: Vec::new(),
+            otlp: otlp::InCode::default(),
         }
     }
 }
@@ -206,6 +242,35 @@ impl TelemetryConfig {
         self
     }
 
+    /// Sends all signals by OTLP to this URL. With HTTP, `/v1/traces` and the like is put behind its path,
+    /// unless it ends so already.
+    #[must_use]
+    pub fn with_endpoint(mut self, url: impl Into<String>) -> Self {
+        self.otlp.endpoint = Some(otlp::Secret(url.into()));
+        self
+    }
+
+    /// Speaks OTLP in this way, for all signals.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: OtlpProtocol) -> Self {
+        self.otlp.protocol = Some(protocol);
+        self
+    }
+
+    /// Sends a header with every OTLP request, its value byte for byte as it is given. It wins over one of
+    /// the same name in the environment.
+    ///
+    /// ```
+    /// # let key = "k";
+    /// let config = lens_runtime::TelemetryConfig::default().with_header("authorization", format!("Bearer {key}"));
+    /// assert!(!format!("{config:?}").contains("Bearer"));
+    /// ```
+    #[must_use]
+    pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.otlp.headers.push((name.into(), otlp::Secret(value.into())));
+        self
+    }
+
     /// Sets the directory in which run folders are made.
     #[must_use]
     pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -254,6 +319,42 @@ impl TelemetryConfig {
             return Err(Error::invalid(&self.vllm_native_tracing.origin, problem));
         }
         self.selection(&self.span_groups)
+    }
+
+    /// Where each signal goes; `None` for one that is off.
+    ///
+    /// # Errors
+    /// If a variable of the environment, or what the program said, means nothing.
+    pub(crate) fn targets(&self, environment: &Environment) -> Result<[Option<Target>; 3], Error> {
+        let resolve =
+            |signal: Signal| self.has(signal).then(|| Target::resolve(signal, self, environment)).transpose();
+        Ok([resolve(Signal::Traces)?, resolve(Signal::Metrics)?, resolve(Signal::Logs)?])
+    }
+
+    /// From when metrics count: since the start, as files and the console have them, or as the variable
+    /// says.
+    ///
+    /// # Errors
+    /// If the variable means nothing.
+    pub(crate) fn temporality(&self, environment: &Environment) -> Result<Temporality, Error> {
+        match self.exporter.value {
+            ExporterKind::Otlp => otlp::temporality(environment),
+            ExporterKind::Console | ExporterKind::File => Ok(Temporality::Cumulative),
+        }
+    }
+
+    /// Whether anything of this signal is made.
+    pub(crate) fn has(&self, signal: Signal) -> bool {
+        match signal {
+            Signal::Traces => self.traces_enabled.value,
+            Signal::Metrics => self.metrics_enabled.value,
+            // The scalars of a step are events: they belong to the metrics, and travel with the logs.
+            // Many receivers take no logs, so that over the wire only those that were asked for go.
+            Signal::Logs => {
+                let is_local = self.exporter.value != ExporterKind::Otlp;
+                self.logs_enabled.value || (is_local && self.metrics_enabled.value)
+            }
+        }
     }
 
     /// Reads a `span_groups` text.
@@ -313,17 +414,13 @@ impl fmt::Display for TelemetryConfig {
 
 fn exporter(raw: &Raw) -> Result<Setting<ExporterKind>, Error> {
     let names = ExporterKind::ALL.map(ExporterKind::as_str);
-    let text = raw.text("an exporter, console or file")?;
+    let text = raw.text("an exporter, otlp, console or file")?;
     match ExporterKind::ALL.into_iter().find(|kind| kind.as_str() == text.value) {
         Some(kind) => Ok(text.map(|_| kind)),
-        None if text.value == "otlp" => Err(Error::invalid(
-            raw.origin(),
-            "telemetry.exporter is \"otlp\", which this version does not have yet; expected console or file",
-        )),
         None => Err(Error::invalid(
             raw.origin(),
             format!(
-                "unknown exporter {:?} in telemetry.exporter{}; expected console or file",
+                "unknown exporter {:?} in telemetry.exporter{}; expected otlp, console or file",
                 text.value,
                 did_you_mean(&text.value, names)
             ),

@@ -8,39 +8,42 @@
 use std::io::{self, Write as _};
 use std::time::SystemTime;
 
+use opentelemetry::KeyValue;
 use opentelemetry::logs::AnyValue;
 use opentelemetry::trace::{Event, Link, SpanContext, SpanId, SpanKind, Status, TraceId};
-use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::SdkLogRecord;
 use opentelemetry_sdk::metrics::data::{
-    AggregatedMetrics, ExponentialBucket, Metric, MetricData, ResourceMetrics,
+    AggregatedMetrics, ExponentialBucket, Metric, MetricData, ResourceMetrics, ScopeMetrics,
 };
 use opentelemetry_sdk::trace::SpanData;
 use serde_json::{Map, Value, json};
 
-use super::line;
 use super::otlp_json::{Double, temporality, unix_nanos};
+use super::{Body, line, points};
+use crate::delivery::Log;
 
 /// Prints whole lines at once, so that they do not mix with what the program prints. Runs on the
 /// delivery thread: a program that holds the lock of its standard output delays nobody else.
-pub(super) fn print(lines: &str) -> io::Result<()> {
+pub(super) fn print(lines: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(lines.as_bytes())?;
+    stdout.write_all(lines)?;
     stdout.flush()
 }
 
-pub(super) fn spans(batch: &[SpanData], resource: &Resource) -> String {
+pub(super) fn spans(batch: &[SpanData], resource: &Resource) -> Vec<Body> {
     let resource = resource_object(resource);
-    batch.iter().map(|span| line(&span_object(span, &resource))).collect()
+    let text: String = batch.iter().map(|span| line(&span_object(span, &resource))).collect();
+    vec![Body { bytes: text.into(), records: batch.len() as u64 }]
 }
 
-pub(super) fn logs(batch: &[(SdkLogRecord, InstrumentationScope)], resource: &Resource) -> String {
+pub(super) fn logs(batch: &[Log], resource: &Resource) -> Vec<Body> {
     let resource = resource_object(resource);
-    batch.iter().map(|(record, _)| line(&log_object(record, &resource))).collect()
+    let text: String = batch.iter().map(|(record, _)| line(&log_object(record, &resource))).collect();
+    vec![Body { bytes: text.into(), records: batch.len() as u64 }]
 }
 
-pub(super) fn metrics(collection: &ResourceMetrics) -> String {
+pub(super) fn metrics(collection: &ResourceMetrics) -> Vec<Body> {
     let scopes: Vec<Value> = collection
         .scope_metrics()
         .map(|scope| {
@@ -57,14 +60,16 @@ pub(super) fn metrics(collection: &ResourceMetrics) -> String {
             })
         })
         .collect();
+    let records = collection.scope_metrics().flat_map(ScopeMetrics::metrics).map(points).sum();
     let resource = collection.resource();
-    line(&json!({
+    let text = line(&json!({
         "resource_metrics": [{
             "resource": resource_object(resource),
             "scope_metrics": scopes,
             "schema_url": resource.schema_url().unwrap_or_default(),
         }],
-    }))
+    }));
+    vec![Body { bytes: text.into(), records }]
 }
 
 fn span_object(span: &SpanData, resource: &Value) -> Value {

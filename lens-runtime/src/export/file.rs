@@ -9,13 +9,18 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::delivery::Signal;
+use crate::signal::Signal;
 
 /// The files of one process.
 pub(crate) struct Files {
     folder: PathBuf,
     process: String,
-    open: [Option<File>; 3],
+}
+
+/// The file of one signal.
+pub(crate) struct SignalFile {
+    path: PathBuf,
+    open: Option<File>,
 }
 
 impl Files {
@@ -25,7 +30,7 @@ impl Files {
     /// If the folder cannot be made.
     pub(crate) fn in_folder(folder: PathBuf, process: String) -> io::Result<Self> {
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { folder, process, open: [None, None, None] })
+        Ok(Self { folder, process })
     }
 
     /// Writes a file of its own, such as the configuration.
@@ -38,17 +43,26 @@ impl Files {
         Ok(path)
     }
 
-    pub(crate) fn append(&mut self, signal: Signal, lines: &str) -> io::Result<()> {
-        let slot = &mut self.open[signal as usize];
-        let file = match slot {
-            Some(file) => file,
-            None => slot.insert(create(&self.folder, signal, &self.process)?),
-        };
-        file.write_all(lines.as_bytes())
+    /// The file of a signal, which appears with its first record.
+    pub(crate) fn of_signal(&self, signal: Signal) -> SignalFile {
+        let path = self.folder.join(format!("{}-{}.jsonl", signal.as_str(), self.process));
+        SignalFile { path, open: None }
     }
 }
 
-fn create(folder: &Path, signal: Signal, process: &str) -> io::Result<File> {
-    let path = folder.join(format!("{}-{process}.jsonl", signal.as_str()));
-    OpenOptions::new().append(true).create_new(true).open(path)
+impl SignalFile {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let file = match &mut self.open {
+            Some(file) => file,
+            None => {
+                let created = OpenOptions::new().append(true).create_new(true).open(&self.path)?;
+                self.open.insert(created)
+            }
+        };
+        file.write_all(lines)
+    }
 }

@@ -1,64 +1,167 @@
 //! In what form do records leave the process, and to where?
 //!
-//! An exporter turns batches into text and writes it: the console prints the JSON objects that
-//! NeMo-RL's users know, the files hold OTLP-JSON, one request a line.
+//! An exporter turns the batches of one signal into bodies and writes them. The console prints the
+//! JSON objects that NeMo-RL's users know, the files hold OTLP-JSON, one request a line, and the wire
+//! is OTLP by gRPC or HTTP.
 
 mod console;
 mod file;
 mod otlp_json;
+mod otlp_protobuf;
+mod tls;
+mod wire;
 
 use std::io;
+use std::time::Duration;
 
-use opentelemetry::InstrumentationScope;
+use bytes::Bytes;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::logs::SdkLogRecord;
-use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData, ResourceMetrics};
 use opentelemetry_sdk::trace::SpanData;
 
-pub(crate) use file::Files;
+pub(crate) use file::{Files, SignalFile};
+pub(crate) use wire::Client;
 
-use crate::delivery::Signal;
+use crate::config::OtlpProtocol;
+use crate::delivery::Log;
 
-/// Where records go.
-pub(crate) enum Exporter {
-    Console { resource: Resource },
-    File { resource: Resource, files: Files },
+/// Some records in the form in which they leave.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) bytes: Bytes,
+    /// How many records it holds; of metrics, data points.
+    pub(crate) records: u64,
+}
+
+/// A body was written, or answered.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// How many of its records the receiver would not have.
+    pub(crate) rejected: u64,
+    /// What the receiver had to say, with where that was.
+    pub(crate) complaint: Option<String>,
+}
+
+/// A body was not written.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Where, and why, in one line without secrets.
+    pub(crate) cause: String,
+    pub(crate) retry: Retry,
+}
+
+/// Whether the same body might be written later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// It cannot be written.
+    Never,
+    /// The receiver would not have it.
+    Refused,
+    /// Nobody listens there.
+    Unreachable,
+    /// There was no answer, or one that gives hope.
+    Later,
+    /// The receiver asked for so long a pause.
+    After(Duration),
+}
+
+/// Where the records of one signal go.
+pub(crate) struct Exporter {
+    format: Format,
+    sink: Sink,
+    resource: Resource,
+}
+
+#[derive(Clone, Copy)]
+enum Format {
+    Console,
+    OtlpJson,
+    OtlpProtobuf,
+}
+
+enum Sink {
+    /// Of a signal that is off.
+    Nowhere,
+    Stdout,
+    File(SignalFile),
+    Wire(Box<Client>),
 }
 
 impl Exporter {
-    pub(crate) fn spans(&mut self, batch: &[SpanData]) -> io::Result<()> {
-        match self {
-            Exporter::Console { resource } => console::print(&console::spans(batch, resource)),
-            Exporter::File { resource, files } => {
-                files.append(Signal::Traces, &otlp_json::spans(batch, resource))
+    /// For a signal that is off, and of which nothing comes.
+    pub(crate) fn to_nowhere(resource: Resource) -> Self {
+        Self { format: Format::OtlpJson, sink: Sink::Nowhere, resource }
+    }
+
+    pub(crate) fn to_console(resource: Resource) -> Self {
+        Self { format: Format::Console, sink: Sink::Stdout, resource }
+    }
+
+    pub(crate) fn to_file(resource: Resource, file: SignalFile) -> Self {
+        Self { format: Format::OtlpJson, sink: Sink::File(file), resource }
+    }
+
+    pub(crate) fn to_wire(resource: Resource, client: Client) -> Self {
+        let format = match client.protocol() {
+            OtlpProtocol::Grpc | OtlpProtocol::HttpProtobuf => Format::OtlpProtobuf,
+            OtlpProtocol::HttpJson => Format::OtlpJson,
+        };
+        Self { format, sink: Sink::Wire(Box::new(client)), resource }
+    }
+
+    /// The longest that a record waits for company. A killed process loses no more than this.
+    pub(crate) fn linger(&self) -> Duration {
+        match self.sink {
+            Sink::Nowhere | Sink::Stdout | Sink::File(_) => Duration::from_millis(200),
+            // Each batch is a request, and a receiver may have thousands of workers.
+            Sink::Wire(_) => Duration::from_secs(1),
+        }
+    }
+
+    pub(crate) fn spans(&self, batch: Vec<SpanData>) -> Vec<Body> {
+        match self.format {
+            Format::Console => console::spans(&batch, &self.resource),
+            Format::OtlpJson => otlp_json::spans(&batch, &self.resource),
+            Format::OtlpProtobuf => otlp_protobuf::spans(batch, &self.resource),
+        }
+    }
+
+    pub(crate) fn logs(&self, batch: &[Log]) -> Vec<Body> {
+        match self.format {
+            Format::Console => console::logs(batch, &self.resource),
+            Format::OtlpJson => otlp_json::logs(batch, &self.resource),
+            Format::OtlpProtobuf => otlp_protobuf::logs(batch, &self.resource),
+        }
+    }
+
+    /// What turns a collection of metrics into bodies; the SDK lends collections, so that it has to be
+    /// done before they are handed over.
+    pub(crate) fn metrics_encoder(&self) -> fn(&ResourceMetrics) -> Vec<Body> {
+        match self.format {
+            Format::Console => console::metrics,
+            Format::OtlpJson => otlp_json::metrics,
+            Format::OtlpProtobuf => otlp_protobuf::metrics,
+        }
+    }
+
+    /// Writes a body, once.
+    pub(crate) async fn write(&mut self, body: &Body) -> Result<Written, Failure> {
+        match &mut self.sink {
+            Sink::Nowhere => Ok(Written::default()),
+            Sink::Stdout => written(console::print(&body.bytes), "standard output"),
+            Sink::File(file) => {
+                let result = file.append(&body.bytes);
+                written(result, &file.path().display().to_string())
             }
+            Sink::Wire(client) => client.send(body).await,
         }
     }
+}
 
-    pub(crate) fn logs(&mut self, batch: &[(SdkLogRecord, InstrumentationScope)]) -> io::Result<()> {
-        match self {
-            Exporter::Console { resource } => console::print(&console::logs(batch, resource)),
-            Exporter::File { resource, files } => {
-                files.append(Signal::Logs, &otlp_json::logs(batch, resource))
-            }
-        }
-    }
-
-    /// Writes a collection that [`Exporter::metrics_encoder`] encoded.
-    pub(crate) fn metrics(&mut self, text: &str) -> io::Result<()> {
-        match self {
-            Exporter::Console { .. } => console::print(text),
-            Exporter::File { files, .. } => files.append(Signal::Metrics, text),
-        }
-    }
-
-    /// What turns a collection of metrics into this exporter's form; the SDK lends collections, so
-    /// that it has to be done before they are handed over.
-    pub(crate) fn metrics_encoder(&self) -> fn(&ResourceMetrics) -> String {
-        match self {
-            Exporter::Console { .. } => console::metrics,
-            Exporter::File { .. } => otlp_json::metrics,
-        }
+fn written(result: io::Result<()>, place: &str) -> Result<Written, Failure> {
+    match result {
+        Ok(()) => Ok(Written::default()),
+        Err(error) => Err(Failure { cause: format!("{place}: {error}"), retry: Retry::Never }),
     }
 }
 
@@ -67,4 +170,22 @@ fn line(value: &impl serde::Serialize) -> String {
     let mut text = serde_json::to_string(value).unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// How many data points a metric holds.
+fn points(metric: &Metric) -> u64 {
+    fn count<T: Copy>(data: &MetricData<T>) -> usize {
+        match data {
+            MetricData::Gauge(gauge) => gauge.data_points().count(),
+            MetricData::Sum(sum) => sum.data_points().count(),
+            MetricData::Histogram(histogram) => histogram.data_points().count(),
+            MetricData::ExponentialHistogram(histogram) => histogram.data_points().count(),
+        }
+    }
+    let count = match metric.data() {
+        AggregatedMetrics::F64(data) => count(data),
+        AggregatedMetrics::I64(data) => count(data),
+        AggregatedMetrics::U64(data) => count(data),
+    };
+    count as u64
 }

@@ -15,21 +15,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry_sdk::Resource as OtelResource;
-use opentelemetry_sdk::logs::SdkLogRecord;
 use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data as sdk;
 use opentelemetry_sdk::trace::SpanData;
 use serde::{Serialize, Serializer};
 
-use super::line;
+use super::{Body, line, points};
+use crate::delivery::Log;
 
 /// The longest line that a Collector's file receiver takes by default, in bytes. Of a longer one it
 /// drops everything, without a word.
 const LINE_LIMIT: usize = 1 << 20;
 
 /// The spans of a batch, in as few lines as the limit allows.
-pub(super) fn spans(batch: &[SpanData], resource: &OtelResource) -> String {
-    lines(batch, &|batch| {
+pub(super) fn spans(batch: &[SpanData], resource: &OtelResource) -> Vec<Body> {
+    lines(batch, &|_| 1, &|batch| {
         let scope_spans = grouped(batch, |span| &span.instrumentation_scope, Span::from)
             .map(|(scope, spans)| ScopeSpans {
                 schema_url: schema_url(scope),
@@ -48,8 +48,8 @@ pub(super) fn spans(batch: &[SpanData], resource: &OtelResource) -> String {
 }
 
 /// The log records of a batch, in as few lines as the limit allows.
-pub(super) fn logs(batch: &[(SdkLogRecord, InstrumentationScope)], resource: &OtelResource) -> String {
-    lines(batch, &|batch| {
+pub(super) fn logs(batch: &[Log], resource: &OtelResource) -> Vec<Body> {
+    lines(batch, &|_| 1, &|batch| {
         // The target of a log line is the name of its scope, as in the protocol's own conversion.
         let scope_logs =
             grouped(batch, |(record, scope)| (scope, record.target()), |(record, _)| LogRecord::from(record))
@@ -73,13 +73,13 @@ pub(super) fn logs(batch: &[(SdkLogRecord, InstrumentationScope)], resource: &Ot
 }
 
 /// A collection of metrics, in as few lines as the limit allows.
-pub(super) fn metrics(collection: &sdk::ResourceMetrics) -> String {
+pub(super) fn metrics(collection: &sdk::ResourceMetrics) -> Vec<Body> {
     let resource = collection.resource();
     let metrics: Vec<_> = collection
         .scope_metrics()
         .flat_map(|scope| scope.metrics().map(move |metric| (scope.scope(), metric)))
         .collect();
-    lines(&metrics, &|batch| {
+    lines(&metrics, &|(_, metric)| points(metric), &|batch| {
         let scope_metrics = grouped(batch, |(scope, _)| *scope, |(_, metric)| Metric::from(*metric))
             .map(|(scope, metrics)| ScopeMetrics {
                 schema_url: schema_url(scope),
@@ -99,13 +99,18 @@ pub(super) fn metrics(collection: &sdk::ResourceMetrics) -> String {
 
 /// A batch as one line, or, where that is too long, its halves. A record that is too long by itself
 /// is a line of its own.
-fn lines<T>(batch: &[T], line: &impl Fn(&[T]) -> String) -> String {
+fn lines<T>(batch: &[T], records: &impl Fn(&T) -> u64, line: &impl Fn(&[T]) -> String) -> Vec<Body> {
+    if batch.is_empty() {
+        return Vec::new();
+    }
     let text = line(batch);
     if text.len() < LINE_LIMIT || batch.len() < 2 {
-        return text;
+        return vec![Body { bytes: text.into(), records: batch.iter().map(records).sum() }];
     }
     let (front, back) = batch.split_at(batch.len() / 2);
-    lines(front, line) + &lines(back, line)
+    let mut bodies = lines(front, records, line);
+    bodies.append(&mut lines(back, records, line));
+    bodies
 }
 
 #[derive(Serialize)]
