@@ -169,6 +169,17 @@ fn what_a_receiver_rejects_is_counted_and_told() {
 }
 
 #[test]
+fn a_flush_says_whether_the_receiver_has_it() {
+    for (answer, flushed) in
+        [(Answer::Ok, true), (Answer::Partial(1, ""), false), (Answer::Grpc(3, ""), false)]
+    {
+        let receiver = Receiver::start([answer]);
+        let printed = drive_at(&receiver, "grpc", TRACES, "static");
+        assert!(printed.contains(&format!("flushed: {flushed}")), "{printed}");
+    }
+}
+
+#[test]
 fn what_a_receiver_will_never_take_is_not_sent_again() {
     for (protocol, answer) in [
         ("grpc", Answer::Grpc(12, "unknown service")),
@@ -470,6 +481,64 @@ fn self_signed() -> (String, tokio_rustls::TlsAcceptor) {
     (pem, tokio_rustls::TlsAcceptor::from(Arc::new(server)))
 }
 
+/// What is needed for mutual TLS: the authority and the client's certificate and key in PEM, and a server
+/// that lets in nobody else.
+fn mutual() -> ([String; 3], tokio_rustls::TlsAcceptor) {
+    let [ca_key, server_key, client_key] = [(); 3].map(|()| rcgen::KeyPair::generate().unwrap());
+    let mut of_ca = rcgen::CertificateParams::default();
+    of_ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = of_ca.self_signed(&ca_key).unwrap();
+    let issuer = rcgen::Issuer::new(of_ca, ca_key);
+    let signed = |name: &str, key: &rcgen::KeyPair| {
+        rcgen::CertificateParams::new([name.to_owned()]).unwrap().signed_by(key, &issuer).unwrap()
+    };
+    let (server, client) = (signed("localhost", &server_key), signed("trainer", &client_key));
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(
+            vec![server.der().clone()],
+            rustls::pki_types::PrivateKeyDer::try_from(server_key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    ([ca.pem(), client.pem(), client_key.serialize_pem()], tokio_rustls::TlsAcceptor::from(Arc::new(config)))
+}
+
+#[test]
+fn a_server_that_asks_who_calls_is_told() {
+    for protocol in PROTOCOLS {
+        let ([ca, certificate, key], acceptor) = mutual();
+        let receiver = Receiver::with([], Some(acceptor));
+        let folder = folder_with(TRACES);
+        for (name, pem) in [("ca.pem", ca), ("me.pem", certificate), ("me.key", key)] {
+            std::fs::write(folder.path().join(name), pem).unwrap();
+        }
+        let url = receiver.url();
+        let stranger = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &*url),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "ca.pem"),
+            ("DRIVER_DEADLINE_MS", "500"),
+        ];
+        let printed = text(&drive_in(folder.path(), "train", &stranger).stdout);
+        assert!(printed.contains("telemetry was lost: 9 of 9 spans"), "{protocol}: {printed}");
+        assert!(receiver.received().is_empty());
+
+        let mut known = stranger[..3].to_vec();
+        known.push(("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "me.pem"));
+        known.push(("OTEL_EXPORTER_OTLP_CLIENT_KEY", "me.key"));
+        let printed = text(&drive_in(folder.path(), "train", &known).stdout);
+        assert!(!printed.contains("telemetry was lost"), "{protocol}: {printed}");
+        assert_eq!(receiver.spans().len(), 9);
+    }
+}
+
 #[test]
 fn fault_92_https_is_tls_and_nothing_else() {
     for protocol in PROTOCOLS {
@@ -606,6 +675,7 @@ fn fault_94_a_timeout_is_in_milliseconds_and_garbage_is_an_error() {
     assert!(!text(&output.stdout).contains("telemetry was lost"), "{output:?}");
     assert_eq!(receiver.received().len(), 2);
     assert_eq!(receiver.received()[0].header("grpc-timeout"), Some("100000u"));
+    assert_eq!(receiver.connections(), 2, "the first one may be one that a router forgot");
 }
 
 #[test]
@@ -670,7 +740,7 @@ fn fault_100_a_receiver_that_fails_is_told_in_one_line_with_place_and_cause() {
         (&*closed, "onnection refused"),
         (&*hangs.url(), "no answer within 100 ms"),
         (&*busy.url(), "HTTP 503 Service Unavailable: [redacted] is busy"),
-        ("http://no-such-host.invalid:4318", "dns error"),
+        ("http://no-such-host.invalid:4317", "(the protocol is HTTP, and by convention 4317 is gRPC's port)"),
     ] {
         let output = drive(
             TRACES,

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::combinators::BoxBody;
@@ -109,7 +110,7 @@ pub struct Receiver {
 struct Shared {
     answers: Mutex<VecDeque<Answer>>,
     received: Mutex<Vec<Received>>,
-    arrival: Condvar,
+    connections: AtomicUsize,
 }
 
 impl Receiver {
@@ -148,6 +149,11 @@ impl Receiver {
         self.shared.received.lock().unwrap().clone()
     }
 
+    /// How many connections there were.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
     /// The names of all spans that have arrived, in order.
     pub fn spans(&self) -> Vec<String> {
         let traces =
@@ -159,6 +165,7 @@ impl Receiver {
 async fn accept(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAcceptor>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
+        shared.connections.fetch_add(1, Ordering::SeqCst);
         let shared = Arc::clone(&shared);
         let service = service_fn(move |request| respond(request, Arc::clone(&shared)));
         let tls = tls.clone();
@@ -186,7 +193,6 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
     let path = head.uri.path_and_query().unwrap().to_string();
     let message = unpacked(&head.headers, bytes, is_grpc);
     shared.received.lock().unwrap().push(Received { path, headers: head.headers, message });
-    shared.arrival.notify_all();
     let answer = {
         let mut answers = shared.answers.lock().unwrap();
         match answers.len() {

@@ -21,7 +21,7 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::export::{Body, Exporter, Failure, Retry};
+use crate::export::{Body, Exporter, Failure, Retry, Written};
 use crate::signal::Signal;
 use crate::summary::Phases;
 
@@ -29,8 +29,8 @@ use crate::summary::Phases;
 /// bounds the number of records, and so only in effect their memory.
 const QUEUE: usize = 65_536;
 
-/// Collections of metrics that may wait. Each holds every series, and the last one says it all.
-const COLLECTIONS: usize = 64;
+/// Collections of metrics that may wait: three quarters of an hour of them. Each holds every series.
+const COLLECTIONS: usize = 256;
 
 /// Records handed to the exporter at once.
 const BATCH: usize = 1024;
@@ -43,10 +43,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Attempts to reach a receiver at which nobody listens, once the program wants to end.
+/// Attempts to reach a receiver at which nobody listens, once the program wants to end; afterwards one for
+/// each body.
 const LAST_ATTEMPTS: u32 = 3;
 
-/// At most one pair of lines about trouble and its end per signal in this time.
+/// At most one warning per signal in this time.
 const QUIET_FOR: Duration = Duration::from_secs(60);
 
 /// What became of the records of one signal. For metrics a record is one data point.
@@ -226,10 +227,13 @@ impl Delivery {
     }
 
     /// Waits until all that was made before is written, at the longest until `deadline`. Whether it
-    /// was.
+    /// was, with nothing lost meanwhile.
     pub(crate) fn flush(&self, deadline: std::time::Instant) -> bool {
+        let lost = || Signal::ALL.map(|signal| self.counts(signal).lost());
+        let before = lost();
         let answers = self.ask(Order::Flush);
         answers.into_iter().all(|answer| answer.recv_timeout(left_until(deadline)).is_ok())
+            && lost() == before
     }
 
     /// Writes what is left and ends the thread; the summary, if the thread answers by `deadline`.
@@ -327,6 +331,8 @@ struct Lane<T> {
     tally: Arc<Tally>,
     phases: Phases,
     trouble: Trouble,
+    /// Attempts that reached nobody since the program wants to end.
+    last_attempts: u32,
 }
 
 fn lane<T: Item>(signal: Signal, capacity: usize, exporter: Exporter) -> (Entrance<T>, Lane<T>) {
@@ -339,7 +345,8 @@ fn lane<T: Item>(signal: Signal, capacity: usize, exporter: Exporter) -> (Entran
         exporter,
         tally: Arc::clone(&tally),
         phases: Phases::default(),
-        trouble: Trouble { signal, is_on: false, told: None },
+        trouble: Trouble { signal, is_on: false, told: None, is_told: false },
+        last_attempts: 0,
     };
     (Entrance { queue, orders, tally }, lane)
 }
@@ -415,33 +422,47 @@ impl<T: Item> Lane<T> {
     async fn deliver(&mut self, body: &Body) {
         let mut patience = Patience::default();
         loop {
-            let Some(attempt) = self.orders.unless_over(self.exporter.write(body)).await else {
-                return;
-            };
-            let failure = match attempt {
-                Ok(written) => {
-                    let rejected = written.rejected.min(body.records);
-                    self.tally.exported.fetch_add(body.records - rejected, Ordering::AcqRel);
-                    self.tally.rejected.fetch_add(rejected, Ordering::AcqRel);
-                    return match written.complaint {
-                        Some(complaint) => self.trouble.tell(&complaint),
-                        None => self.trouble.is_over(),
-                    };
-                }
-                Err(failure) => failure,
-            };
-            self.trouble.tell(&failure.cause);
-            match patience.pause(&failure, self.orders.close.is_some()) {
-                Some(pause) => self.orders.pause(pause).await,
-                None => {
-                    let lost = match failure.retry {
-                        Retry::Refused => &self.tally.rejected,
-                        _ => &self.tally.failed,
-                    };
-                    lost.fetch_add(body.records, Ordering::AcqRel);
-                    return;
+            match self.orders.unless_over(self.exporter.write(body)).await {
+                None => return,
+                Some(Ok(written)) => return self.arrived(body, &written),
+                Some(Err(Failure { cause, retry })) => {
+                    self.trouble.begins(&cause);
+                    match self.next_pause(&mut patience, retry) {
+                        Some(pause) => self.orders.pause(pause, matches!(retry, Retry::After(_))).await,
+                        None => return self.lost(body, retry),
+                    }
                 }
             }
+        }
+    }
+
+    fn arrived(&mut self, body: &Body, written: &Written) {
+        let rejected = written.rejected.min(body.records);
+        self.tally.exported.fetch_add(body.records - rejected, Ordering::AcqRel);
+        self.tally.rejected.fetch_add(rejected, Ordering::AcqRel);
+        match &written.complaint {
+            Some(complaint) => self.trouble.complaint(complaint),
+            None => self.trouble.is_over(),
+        }
+    }
+
+    fn lost(&self, body: &Body, retry: Retry) {
+        let what_became = match retry {
+            Retry::Refused => &self.tally.rejected,
+            Retry::Never | Retry::Unreachable | Retry::Later | Retry::After(_) => &self.tally.failed,
+        };
+        what_became.fetch_add(body.records, Ordering::AcqRel);
+    }
+
+    /// How long to wait for the next attempt; `None` if there is to be none.
+    fn next_pause(&mut self, patience: &mut Patience, retry: Retry) -> Option<Duration> {
+        let is_closing = self.orders.close.is_some();
+        if is_closing && retry == Retry::Unreachable {
+            self.last_attempts += 1;
+        }
+        match self.last_attempts {
+            LAST_ATTEMPTS.. => None,
+            _ => patience.pause(retry, is_closing),
         }
     }
 }
@@ -474,6 +495,8 @@ impl Orders {
         tokio::pin!(work);
         loop {
             match self.close.as_ref().map(|(deadline, _)| *deadline) {
+                // An attempt that would be cut off at once is not begun.
+                Some(deadline) if deadline <= Instant::now() => return None,
                 Some(deadline) => return tokio::time::timeout_at(deadline, work).await.ok(),
                 None => tokio::select! {
                     biased;
@@ -484,16 +507,20 @@ impl Orders {
         }
     }
 
-    /// Waits, but not longer than the program does: somebody who flushes or shuts down wants another
-    /// attempt at once.
-    async fn pause(&mut self, pause: Duration) {
+    /// Waits, but not longer than the program does. Whoever flushes or shuts down wants another attempt at
+    /// once, and gets it unless the receiver asked for the pause.
+    async fn pause(&mut self, pause: Duration, is_asked_for: bool) {
         let until = Instant::now() + pause;
-        match self.close.as_ref().map(|(deadline, _)| *deadline) {
-            Some(deadline) => sleep_until(until.min(deadline)).await,
-            None => tokio::select! {
-                () = sleep_until(until) => {}
-                () = self.arrival() => {}
-            },
+        loop {
+            match self.close.as_ref().map(|(deadline, _)| *deadline) {
+                Some(deadline) => return sleep_until(until.min(deadline)).await,
+                None => tokio::select! {
+                    () = sleep_until(until) => return,
+                    () = self.arrival() => if !is_asked_for {
+                        return;
+                    },
+                },
+            }
         }
     }
 }
@@ -502,38 +529,34 @@ impl Orders {
 struct Patience {
     since: Instant,
     next: Duration,
-    last_attempts: u32,
+    was_closing: bool,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { since: Instant::now(), next: FIRST_PAUSE, last_attempts: 0 }
+        Self { since: Instant::now(), next: FIRST_PAUSE, was_closing: false }
     }
 }
 
 impl Patience {
-    /// How long to wait after a failed attempt; `None` if it was the last one.
-    fn pause(&mut self, failure: &Failure, is_closing: bool) -> Option<Duration> {
-        if is_closing {
-            // From here on only what is left of the deadline counts.
-            if self.last_attempts == 0 {
-                self.next = FIRST_PAUSE;
-            }
-            self.last_attempts += 1;
-        }
-        let asked = match failure.retry {
+    /// How long to wait after a failed attempt; `None` if there is to be no other.
+    fn pause(&mut self, retry: Retry, is_closing: bool) -> Option<Duration> {
+        let asked = match retry {
             Retry::Never | Retry::Refused => return None,
-            Retry::Unreachable if self.last_attempts >= LAST_ATTEMPTS => return None,
-            Retry::Unreachable | Retry::Later => None,
-            Retry::After(pause) => Some(pause),
+            Retry::Unreachable | Retry::Later => Duration::ZERO,
+            Retry::After(pause) => pause,
         };
         if self.since.elapsed() >= RETRY_FOR {
             return None;
         }
+        if is_closing && !std::mem::replace(&mut self.was_closing, true) {
+            // The pauses have grown to what suits a program that goes on.
+            self.next = FIRST_PAUSE;
+        }
         // Many workers lose a receiver at once and must not come back at once: half of the pause is drawn.
         let own = self.next.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.next = (self.next * 2).min(LONGEST_PAUSE);
-        Some(asked.map_or(own, |asked| asked.max(own).min(RETRY_FOR)))
+        Some(asked.min(RETRY_FOR).max(own))
     }
 }
 
@@ -541,21 +564,41 @@ impl Patience {
 struct Trouble {
     signal: Signal,
     is_on: bool,
+    /// When something was said last.
     told: Option<Instant>,
+    /// Whether it was said that trouble began.
+    is_told: bool,
 }
 
 impl Trouble {
-    fn tell(&mut self, cause: &str) {
+    fn begins(&mut self, cause: &str) {
         let is_news = !std::mem::replace(&mut self.is_on, true);
-        if is_news && self.told.is_none_or(|told| told.elapsed() >= QUIET_FOR) {
-            self.told = Some(Instant::now());
+        if is_news && self.may_speak() {
+            self.is_told = true;
             tracing::warn!(signal = self.signal.as_str(), cause, "telemetry does not get through");
         }
     }
 
     fn is_over(&mut self) {
-        if std::mem::replace(&mut self.is_on, false) {
+        self.is_on = false;
+        if std::mem::take(&mut self.is_told) {
             tracing::info!(signal = self.signal.as_str(), "telemetry gets through again");
         }
+    }
+
+    /// A receiver took a body, or part of it, and had something to say.
+    fn complaint(&mut self, text: &str) {
+        self.is_over();
+        if self.may_speak() {
+            tracing::warn!(signal = self.signal.as_str(), text, "the receiver of telemetry complains");
+        }
+    }
+
+    fn may_speak(&mut self) -> bool {
+        let may = self.told.is_none_or(|told| told.elapsed() >= QUIET_FOR);
+        if may {
+            self.told = Some(Instant::now());
+        }
+        may
     }
 }

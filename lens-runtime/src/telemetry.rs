@@ -89,6 +89,10 @@ impl Telemetry {
     /// Sets up the telemetry of the process that drives the run. With `enabled: false` it only
     /// checks the configuration.
     ///
+    /// OpenTelemetry's global tracer and meter providers are Lens's from here until the shutdown, so that
+    /// what other libraries record goes the same way; so is the global propagator, for W3C trace context
+    /// and baggage. A runtime is neither needed nor used.
+    ///
     /// The run's id is `LENS_RUN_ID`, `NEMO_RL_OTEL_RUN_ID` or `SLURM_JOB_ID`, whichever is set
     /// first in this order, and otherwise twelve random hex digits.
     ///
@@ -209,7 +213,8 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Writes what was recorded so far, within `deadline`. Whether all of it was written.
+    /// Writes what was recorded so far, within `deadline`. Whether all of it was written, or accepted by
+    /// the receiver.
     pub fn flush(&self, deadline: Duration) -> bool {
         let Some(running) = &self.running else { return true };
         let until = Instant::now() + deadline;

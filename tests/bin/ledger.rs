@@ -373,6 +373,11 @@ fn of_others(cumulative: u32) {
             json!({"asInt": count, "attributes": [int("code", code)]}),
         );
     }
+    meter.u64_counter("beyond").build().add(u64::MAX, &[]);
+    tell_point(
+        json!({"name": "beyond", "sum": {"aggregationTemporality": cumulative, "isMonotonic": true}}),
+        json!({"asDouble": u64::MAX as f64}),
+    );
     meter.i64_up_down_counter("queue").build().add(-3, &[]);
     tell_point(
         json!({"name": "queue", "sum": {"aggregationTemporality": cumulative}}),

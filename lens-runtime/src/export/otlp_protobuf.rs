@@ -10,7 +10,9 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
-use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
+use opentelemetry_proto::tonic::metrics::v1::{
+    Metric, ResourceMetrics, ScopeMetrics, metric, number_data_point,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use opentelemetry_sdk::Resource as OtelResource;
@@ -29,7 +31,7 @@ pub(super) fn spans(batch: Vec<SpanData>, resource: &OtelResource) -> Vec<Body> 
     let records = batch.into_iter().map(|span| (span.instrumentation_scope.clone(), Span::from(span), 1));
     packed(records, |groups| ExportTraceServiceRequest {
         resource_spans: vec![ResourceSpans {
-            resource: Some(Resource::from(resource)),
+            resource: Some(sorted(resource)),
             scope_spans: groups
                 .into_iter()
                 .map(|(scope, spans)| ScopeSpans {
@@ -50,7 +52,7 @@ pub(super) fn logs(batch: &[Log], resource: &OtelResource) -> Vec<Body> {
         .map(|(record, scope)| ((scope.clone(), record.target().cloned()), LogRecord::from(record), 1));
     packed(records, |groups| ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
-            resource: Some(Resource::from(resource)),
+            resource: Some(sorted(resource)),
             scope_logs: groups
                 .into_iter()
                 .map(|((scope, target), log_records)| ScopeLogs {
@@ -66,12 +68,12 @@ pub(super) fn logs(batch: &[Log], resource: &OtelResource) -> Vec<Body> {
 
 pub(super) fn metrics(collection: &sdk::ResourceMetrics) -> Vec<Body> {
     let records = collection.scope_metrics().flat_map(|scope| {
-        scope.metrics().map(move |metric| (scope.scope().clone(), Metric::from(metric), points(metric)))
+        scope.metrics().map(move |metric| (scope.scope().clone(), converted(metric), points(metric)))
     });
     let resource = collection.resource();
     packed(records, |groups| ExportMetricsServiceRequest {
         resource_metrics: vec![ResourceMetrics {
-            resource: Some(Resource::from(resource)),
+            resource: Some(sorted(resource)),
             scope_metrics: groups
                 .into_iter()
                 .map(|(scope, metrics)| ScopeMetrics {
@@ -116,6 +118,36 @@ fn packed<K: PartialEq, R: Message, Q: Message>(
         bodies.push(body(&mut groups, count));
     }
     bodies
+}
+
+/// The SDK's resource is a hash map; sorted, the same resource is the same bytes.
+fn sorted(resource: &OtelResource) -> Resource {
+    let mut resource = Resource::from(resource);
+    resource.attributes.sort_by(|a, b| a.key.cmp(&b.key));
+    resource
+}
+
+/// The protocol's integers are signed. The conversion makes a zero of a number beyond them, which is kept
+/// as a float instead.
+fn converted(metric: &sdk::Metric) -> Metric {
+    let mut converted = Metric::from(metric);
+    let sdk::AggregatedMetrics::U64(data) = metric.data() else {
+        return converted;
+    };
+    let values: Vec<u64> = match data {
+        sdk::MetricData::Gauge(gauge) => gauge.data_points().map(sdk::GaugeDataPoint::value).collect(),
+        sdk::MetricData::Sum(sum) => sum.data_points().map(sdk::SumDataPoint::value).collect(),
+        sdk::MetricData::Histogram(_) | sdk::MetricData::ExponentialHistogram(_) => Vec::new(),
+    };
+    let points = match &mut converted.data {
+        Some(metric::Data::Gauge(gauge)) => &mut gauge.data_points[..],
+        Some(metric::Data::Sum(sum)) => &mut sum.data_points[..],
+        _ => &mut [],
+    };
+    for (point, value) in points.iter_mut().zip(values).filter(|(_, value)| i64::try_from(*value).is_err()) {
+        point.value = Some(number_data_point::Value::AsDouble(value as f64));
+    }
+    converted
 }
 
 fn schema_url(scope: &OtelScope) -> String {

@@ -42,12 +42,16 @@ const ANSWER_LIMIT: usize = 64 << 10;
 /// Characters of a receiver's text that are repeated.
 const TEXT_LIMIT: usize = 300;
 
+/// Keeps routers from forgetting a connection on which nothing is sent for a while.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
 /// Requests, as they go into the connection.
 type HttpClient = legacy::Client<HttpsConnector<HttpConnector>, tonic::body::Body>;
 
 /// The connection to the receiver of one signal. It is made by the first request.
 pub(crate) struct Client {
     target: Target,
+    tls: ClientConfig,
     http: HttpClient,
 }
 
@@ -62,7 +66,8 @@ impl Client {
     /// # Errors
     /// If a certificate cannot be read.
     pub(crate) fn new(target: Target) -> Result<Self, Error> {
-        Ok(Self { http: http_client(target.protocol.value, tls::config(&target)?), target })
+        let tls = tls::config(&target)?;
+        Ok(Self { http: http_client(&target, tls.clone()), tls, target })
     }
 
     pub(crate) fn protocol(&self) -> OtlpProtocol {
@@ -80,14 +85,33 @@ impl Client {
         };
         let (text, retry) = match tokio::time::timeout(limit, attempt).await {
             Ok(Ok(Answer { rejected, text })) => {
-                let complaint = (rejected > 0 || !text.is_empty())
-                    .then(|| self.told(&format!("{rejected} of {} rejected: {text}", body.records)));
+                let complaint = match rejected {
+                    0 => (!text.is_empty()).then(|| self.told(&text)),
+                    _ => Some(self.told(&format!("{rejected} of {} rejected: {text}", body.records))),
+                };
                 return Ok(Written { rejected, complaint });
             }
             Ok(Err((text, retry))) => (text, retry),
-            Err(_) => (format!("no answer within {} ms", limit.as_millis()), Retry::Later),
+            Err(_) => {
+                // The connection may be one that a router forgot; another attempt gets another one.
+                self.http = http_client(&self.target, self.tls.clone());
+                (format!("no answer within {} ms", limit.as_millis()), Retry::Later)
+            }
         };
-        Err(Failure { cause: self.told(&text), retry })
+        Err(Failure { cause: self.told(&text) + self.hint(), retry })
+    }
+
+    /// The likeliest mistake.
+    fn hint(&self) -> &'static str {
+        match (self.protocol(), self.target.endpoint.value.port_u16()) {
+            (OtlpProtocol::Grpc, Some(4318)) => {
+                " (the protocol is grpc, and by convention 4318 is HTTP's port)"
+            }
+            (OtlpProtocol::HttpProtobuf | OtlpProtocol::HttpJson, Some(4317)) => {
+                " (the protocol is HTTP, and by convention 4317 is gRPC's port)"
+            }
+            _ => "",
+        }
     }
 
     /// With the place, in one line, without anything secret that a receiver may have repeated.
@@ -185,12 +209,18 @@ impl Client {
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("lens-runtime/", env!("CARGO_PKG_VERSION")));
 
-fn http_client(protocol: OtlpProtocol, tls: ClientConfig) -> HttpClient {
+fn http_client(target: &Target, tls: ClientConfig) -> HttpClient {
+    let mut tcp = HttpConnector::new();
+    // The scheme is for the layer around it.
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_connect_timeout(Some(target.timeout.value));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    let is_grpc = protocol == OtlpProtocol::Grpc;
+    let is_grpc = target.protocol.value == OtlpProtocol::Grpc;
     let connector = match is_grpc {
-        true => connector.enable_http2().build(),
-        false => connector.enable_http1().enable_http2().build(),
+        true => connector.enable_http2().wrap_connector(tcp),
+        false => connector.enable_http1().enable_http2().wrap_connector(tcp),
     };
     legacy::Client::builder(TokioExecutor::new())
         .http2_only(is_grpc)
