@@ -760,6 +760,20 @@ fn fault_100_a_receiver_that_fails_is_told_in_one_line_with_place_and_cause() {
         assert_eq!(lines.len(), 1, "{said}");
         assert!(lines[0].contains(url) && lines[0].contains(cause), "{}", lines[0]);
         assert!(!said.contains("s3cret"), "{said}");
+        // A program without a subscriber has it on standard error.
+        let output = drive(
+            TRACES,
+            "train",
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", url),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+                ("OTEL_EXPORTER_OTLP_TIMEOUT", "100"),
+                ("DRIVER_DEADLINE_MS", "500"),
+            ],
+        );
+        let unheard = text(&output.stderr);
+        let line = format!("lens: telemetry does not get through: traces: {url}");
+        assert_eq!(unheard.matches(&line).count(), 1, "{unheard}");
         // At the end the losses, to the program's log and without one.
         assert_eq!(said.matches("telemetry was lost: 900 of 900 spans").count(), 2, "{said}");
     }

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::export::{Body, Exporter, Failure, Retry, Written};
+use crate::notice;
 use crate::signal::Signal;
 use crate::summary::Phases;
 
@@ -575,14 +576,14 @@ impl Trouble {
         let is_news = !std::mem::replace(&mut self.is_on, true);
         if is_news && self.may_speak() {
             self.is_told = true;
-            tracing::warn!(signal = self.signal.as_str(), cause, "telemetry does not get through");
+            notice::warn(self.signal.as_str(), "telemetry does not get through", cause);
         }
     }
 
     fn is_over(&mut self) {
         self.is_on = false;
         if std::mem::take(&mut self.is_told) {
-            tracing::info!(signal = self.signal.as_str(), "telemetry gets through again");
+            notice::info(self.signal.as_str(), "telemetry gets through again");
         }
     }
 
@@ -590,7 +591,7 @@ impl Trouble {
     fn complaint(&mut self, text: &str) {
         self.is_over();
         if self.may_speak() {
-            tracing::warn!(signal = self.signal.as_str(), text, "the receiver of telemetry complains");
+            notice::warn(self.signal.as_str(), "the receiver of telemetry complains", text);
         }
     }
 

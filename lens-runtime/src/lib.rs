@@ -22,7 +22,7 @@
 //! The rooms of this crate, in reading order. Hot path: `group`, `span`, `outcome`, `value`,
 //! `step`, `pipeline`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
 //! `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
-//! (names), `error`, and [`testing`].
+//! (names), `error`, `notice`, and [`testing`].
 
 mod group;
 pub mod groups;
@@ -47,6 +47,7 @@ pub mod propagation;
 mod signal;
 
 mod error;
+mod notice;
 pub mod semconv;
 pub mod testing;
 

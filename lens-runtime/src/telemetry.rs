@@ -4,7 +4,6 @@
 //! here fails: what could not be delivered is counted, and told at the end.
 
 use std::fmt;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +28,7 @@ use crate::export::{Client, Exporter, Files};
 use crate::group::{self, Selection};
 use crate::logs::{LogLayer, TeeLog};
 use crate::metrics::Instruments;
+use crate::notice;
 use crate::pipeline::{self, Pipeline};
 use crate::propagation;
 use crate::resource::Identity;
@@ -371,8 +371,8 @@ impl Running {
         };
         if report.health.is_lossy() {
             tracing::warn!("{}", report.losses());
-            // Also without a subscriber. `eprintln!` would panic where standard error is closed.
-            let _nobody_listens = writeln!(std::io::stderr(), "lens: {}", report.losses());
+            // Also where a subscriber hides it: what is lost at the end cannot be looked up elsewhere.
+            notice::to_stderr(&report.losses());
         }
         report
     }
