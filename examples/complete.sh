@@ -3,7 +3,7 @@
 #
 #   complete.sh FOLDER REWARDS
 #
-# FOLDER has traces-*.jsonl and logs-*.jsonl, whoever wrote them: the run itself, or a Collector that
+# FOLDER has traces-*.jsonl, metrics-*.jsonl and logs-*.jsonl, whoever wrote them: the run itself, or a Collector that
 # received it. REWARDS is what the trainer wrote by itself (--rewards). Needs jq.
 set -euo pipefail
 [ $# = 2 ] || { echo "usage: $0 FOLDER REWARDS" >&2; exit 2; }
@@ -44,3 +44,19 @@ echo "== rewards by step are kept exactly"
 logged=$(jq -r "$attribute"'.resourceLogs[].scopeLogs[].logRecords[]
   | select(.eventName == "rl.step.metrics") | [(attribute("rl.iteration") | tonumber), attribute("rl.reward.mean") * 1] | @json' "$folder"/logs-*.jsonl | sort -V)
 [ "$logged" = "$(jq -r '[.step, .reward * 1] | @json' "$rewards" | sort -V)" ] || fail "the events lost a reward"
+
+echo "== metrics count what spans and rewards count"
+# Metrics are cumulative and come again and again: the last point of a series says all.
+spans | jq -es --slurpfile metrics <(jq -c '.resourceMetrics[].scopeMetrics[].metrics[]' "$folder"/metrics-*.jsonl) \
+  --slurpfile rewards "$rewards" "$attribute"'
+  . as $spans
+  | def last_points(name): [$metrics[] | select(.name == name) | (.histogram // .gauge).dataPoints[]]
+      | group_by([.attributes // [] | sort_by(.key)[] | {key, value}]) | map(max_by(.timeUnixNano | tonumber));
+    def total(points; value): reduce points[] as $point (0; . + ($point | value));
+  ($spans | group_by(.name) | all(.[0].name as $phase | length
+    == total(last_points("rl.phase.duration") | map(select(attribute("rl.phase") == $phase)); .count | tonumber)))
+  and all("input", "output"; . as $kind
+    | total($spans; attribute("gen_ai.usage." + $kind + "_tokens") // 0 | tonumber)
+    == total(last_points("gen_ai.client.token.usage") | map(select(attribute("gen_ai.token.type") == $kind)); .sum))
+  and (last_points("rl.reward.mean") | length == 1 and .[0].asDouble == $rewards[-1].reward)
+' > /dev/null || fail "the metrics count otherwise"

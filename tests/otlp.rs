@@ -117,6 +117,21 @@ fn three_signals_arrive_over_every_protocol() {
 }
 
 #[test]
+fn what_the_export_says_itself_is_not_recorded() {
+    // The HTTP/2 library writes dozens of lines for each request.
+    for protocol in PROTOCOLS {
+        let receiver = Receiver::start([]);
+        let config = format!("{TRACES}  logs_enabled: true\n");
+        drive_at(&receiver, protocol, &config, "log_everything");
+        let logs: Vec<_> = receiver.received();
+        assert_eq!(logs.len(), 2, "{protocol}");
+        if protocol != "http/json" {
+            assert!(logs.iter().all(|request| request.log_records() == 1), "{protocol}");
+        }
+    }
+}
+
+#[test]
 fn gzip_is_spoken_where_it_is_asked_for() {
     for protocol in PROTOCOLS {
         let receiver = Receiver::start([]);

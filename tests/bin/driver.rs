@@ -89,6 +89,14 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
             call(url);
         }
         "serve" => serve(),
+        "log_everything" => {
+            // The whole process logs all that it can, what the export calls included.
+            let subscriber = tracing_subscriber::registry().with(telemetry.log_layer());
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+            tracing::trace!(target: "trainer", "begins");
+            telemetry.flush(deadline());
+            tracing::trace!(target: "trainer", "ends");
+        }
         "watched" => {
             // A program with a subscriber, that shows what is said.
             let subscriber = tracing_subscriber::fmt().with_writer(std::io::stderr).finish();

@@ -33,4 +33,4 @@ receive rotel http/json finite
 echo "== one trace with a Python program, both ways"
 run "$python" "$peers/python_trace.py" "$collector" "$driver"
 
-run "$peers/trainer.sh" "$collector" "$grpo"
+run "$peers/trainer.sh" "$collector" "$grpo" "$python"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Does a training run arrive whole at a Collector, and train the same when nobody takes its telemetry?
 #
-#   trainer.sh COLLECTOR_BINARY GRPO_BINARY
+#   trainer.sh COLLECTOR_BINARY GRPO_BINARY PYTHON
 #
-# Takes about a minute and a half on two cores. Needs jq.
+# PYTHON has what requirements.txt names. Takes about three minutes on two cores. Needs jq.
 set -euo pipefail
-[ $# = 2 ] || { echo "usage: $0 COLLECTOR_BINARY GRPO_BINARY" >&2; exit 2; }
-collector=$(realpath -- "$1") grpo=$(realpath -- "$2")
+[ $# = 3 ] || { echo "usage: $0 COLLECTOR_BINARY GRPO_BINARY PYTHON" >&2; exit 2; }
+collector=$(realpath -- "$1") grpo=$(realpath -- "$2") python=$(realpath -s -- "$3")
 cd "$(dirname "$0")/../.."
 . tests/peers/scratch.sh
 peer=$PWD/tests/peers/peer.py
@@ -20,7 +20,8 @@ patience=30
 
 fail() { cat errors >&2; echo "FAILED: $*" >&2; exit 1; }
 train() { # train PEER PROTOCOL ARGUMENTS: what the Collector receives is in the folder PEER
-  run python3 "$peer" "$collector" "$1" "$1" "$2" \
+  rm -rf "$1"
+  run "$python" "$peer" "$collector" "$1" "$1" "$2" \
     "$grpo" --config "$config" --seed 0 ++telemetry.exporter=otlp ++telemetry.logs_enabled=true "${@:3}" > /dev/null 2> errors
 }
 
@@ -31,10 +32,12 @@ run "$grpo" --config "$config" --seed 0 --steps 20 --rewards off telemetry.enabl
 limit=$((SECONDS - began + patience))
 
 for protocol in grpc http/protobuf; do
-  echo "== over $protocol to a Collector: complete, and the same training"
-  train collector $protocol --rewards up || fail "no training over $protocol"
-  "$complete" collector up
-  head -n 20 up | cmp off - || fail "rewards differ over $protocol"
+  for present in collector rotel; do
+    echo "== over $protocol to a peer that is a $present: complete, and the same training"
+    train $present $protocol --rewards up || fail "no training over $protocol"
+    "$complete" $present up
+    head -n 20 up | cmp off - || fail "rewards differ over $protocol"
+  done
   for absent in nobody deaf; do
     echo "== over $protocol to a peer that is $absent: the same training, and an end"
     began=$SECONDS
