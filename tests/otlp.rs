@@ -810,11 +810,15 @@ fn fault_73_telemetry_is_delivered_from_a_test_over_every_protocol_and_again_and
             .with_protocol(protocol);
         let telemetry = Telemetry::init_driver_in(config, &nothing_set).unwrap();
         step(1);
+        let shown = telemetry.config().unwrap().to_string();
+        let expected = format!("# traces go to {}", receiver.url());
+        assert!(shown.contains(&expected) && shown.contains("(set in code)"), "{shown}");
         assert!(telemetry.flush(Duration::from_secs(5)));
         assert_eq!(receiver.spans(), ["rl.test.step"]);
         step(2);
         let report = telemetry.shutdown(Duration::from_secs(5));
         let health = report.health;
+
         assert_eq!((health.traces.made, health.traces.exported), (2, 2));
         assert_eq!(health.metrics.made, health.metrics.exported);
         assert_eq!(health.logs.made, 0);

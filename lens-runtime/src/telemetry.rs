@@ -77,8 +77,6 @@ struct Running {
     config: TelemetryConfig,
     run_id: String,
     folder: Option<PathBuf>,
-    /// Where each signal goes, if it goes over the wire.
-    targets: Vec<Target>,
     delivery: Delivery,
     tracer_provider: Option<SdkTracerProvider>,
     meter_provider: Option<SdkMeterProvider>,
@@ -119,6 +117,7 @@ impl Telemetry {
         if let Some(run_id) = &*active {
             return Err(Kind::AlreadyInitialized { run_id: run_id.clone() }.into());
         }
+        let config = config.with_targets(environment)?;
         let place = Place::find(&config, environment, &identity)?;
         let running = Running::start(config, identity, place, metric_interval)?;
         *active = Some(running.run_id.clone());
@@ -271,7 +270,7 @@ impl Running {
         place: Place,
         metric_interval: Duration,
     ) -> Result<Self, Error> {
-        let Place { exporters, temporality, folder, targets } = place;
+        let Place { exporters, temporality, folder } = place;
         let [_, metric_exporter, _] = &exporters;
         let encode = metric_exporter.metrics_encoder();
         let delivery = Delivery::start(exporters).map_err(|source| Kind::Thread { source })?;
@@ -320,7 +319,6 @@ impl Running {
             run_id: identity.run_id,
             config,
             folder,
-            targets,
             delivery,
             tracer_provider,
             meter_provider,
@@ -335,13 +333,11 @@ impl Running {
 
     /// Tells the program's log what is on, and by whose word.
     fn announce(&self) {
-        let targets: Vec<_> = self.targets.iter().map(ToString::to_string).collect();
         tracing::info!(
             run_id = self.run_id,
             folder = ?self.folder,
-            "telemetry is on\n{}{}",
-            self.config,
-            targets.join("\n")
+            "telemetry is on\n{}",
+            self.config
         );
     }
 
@@ -365,7 +361,7 @@ impl Running {
         let report = RunReport {
             run_id: Some(self.run_id),
             folder: self.folder,
-            endpoint: self.targets.first().map(Target::shown),
+            endpoint: self.config.targets.first().map(Target::shown),
             phases,
             health,
         };
@@ -384,7 +380,6 @@ struct Place {
     exporters: [Exporter; 3],
     temporality: Temporality,
     folder: Option<PathBuf>,
-    targets: Vec<Target>,
 }
 
 impl Place {
@@ -395,26 +390,20 @@ impl Place {
         let temporality = config.temporality(environment)?;
         match config.exporter.value {
             ExporterKind::Otlp => {
-                let targets = config.targets(environment)?;
-                let exporter = |target: &Option<Target>| match target {
-                    Some(target) => {
-                        Ok::<_, Error>(Exporter::to_wire(resource.clone(), Client::new(target.clone())?))
-                    }
-                    None => Ok(Exporter::to_nowhere(resource.clone())),
-                };
-                let [traces, metrics, logs] = &targets;
-                Ok(Self {
-                    exporters: [exporter(traces)?, exporter(metrics)?, exporter(logs)?],
-                    temporality,
-                    folder: None,
-                    targets: targets.into_iter().flatten().collect(),
-                })
+                let exporter =
+                    |signal: Signal| match config.targets.iter().find(|target| target.signal == signal) {
+                        Some(target) => Client::new(target.clone())
+                            .map(|client| Exporter::to_wire(resource.clone(), client)),
+                        None => Ok(Exporter::to_nowhere(resource.clone())),
+                    };
+                let exporters =
+                    [exporter(Signal::Traces)?, exporter(Signal::Metrics)?, exporter(Signal::Logs)?];
+                Ok(Self { exporters, temporality, folder: None })
             }
             ExporterKind::Console => Ok(Self {
                 exporters: std::array::from_fn(|_| Exporter::to_console(resource.clone())),
                 temporality,
                 folder: None,
-                targets: Vec::new(),
             }),
             ExporterKind::File => {
                 let folder = config.directory.value.join(identity.folder_name());
@@ -436,7 +425,7 @@ impl Place {
                     })?;
                 let exporters =
                     Signal::ALL.map(|signal| Exporter::to_file(resource.clone(), files.of_signal(signal)));
-                Ok(Self { exporters, temporality, folder: Some(folder), targets: Vec::new() })
+                Ok(Self { exporters, temporality, folder: Some(folder) })
             }
         }
     }

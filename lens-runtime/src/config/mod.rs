@@ -110,6 +110,8 @@ pub struct TelemetryConfig {
     pub(crate) vllm_native_tracing: Setting<bool>,
     pub(crate) groups: Vec<&'static SpanGroup>,
     otlp: otlp::InCode,
+    /// Where the signals go, once that is known.
+    pub(crate) targets: Vec<Target>,
 }
 
 /// Where telemetry goes.
@@ -174,6 +176,7 @@ impl Default for TelemetryConfig {
             vllm_native_tracing: Setting::default_of(false),
             groups: Vec::new(),
             otlp: otlp::InCode::default(),
+            targets: Vec::new(),
         }
     }
 }
@@ -321,14 +324,17 @@ impl TelemetryConfig {
         self.selection(&self.span_groups)
     }
 
-    /// Where each signal goes; `None` for one that is off.
+    /// Finds out where each signal goes that is on.
     ///
     /// # Errors
     /// If a variable of the environment, or what the program said, means nothing.
-    pub(crate) fn targets(&self, environment: &Environment) -> Result<[Option<Target>; 3], Error> {
-        let resolve =
-            |signal: Signal| self.has(signal).then(|| Target::resolve(signal, self, environment)).transpose();
-        Ok([resolve(Signal::Traces)?, resolve(Signal::Metrics)?, resolve(Signal::Logs)?])
+    pub(crate) fn with_targets(mut self, environment: &Environment) -> Result<Self, Error> {
+        if self.exporter.value == ExporterKind::Otlp {
+            let on = Signal::ALL.into_iter().filter(|signal| self.has(*signal));
+            self.targets =
+                on.map(|signal| Target::resolve(signal, &self, environment)).collect::<Result<_, _>>()?;
+        }
+        Ok(self)
     }
 
     /// From when metrics count: since the start, as files and the console have them, or as the variable
@@ -400,13 +406,17 @@ impl TelemetryConfig {
 }
 
 impl fmt::Display for TelemetryConfig {
-    /// The effective configuration as a `telemetry:` block, with the origin of each value beside it.
+    /// The effective configuration as a `telemetry:` block, with the origin of each value beside it; of
+    /// running telemetry also where each signal goes, as comments.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.rows().map(|(key, value, origin)| (format!("{key}: {value}"), origin));
         let width = rows.iter().map(|(text, _)| text.len()).max().unwrap_or(0);
         let mut text = "telemetry:\n".to_owned();
         for (setting, origin) in rows {
             writeln!(text, "  {setting:<width$}  # {origin}")?;
+        }
+        for target in &self.targets {
+            writeln!(text, "# {target}")?;
         }
         f.write_str(&text)
     }
