@@ -4,7 +4,6 @@
 //! [`TeeLog`]. A record has the level, the target (as the name of its scope), the text, the fields, the
 //! place in the code, and by way of the current context the ids of the span in which it was written.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use log::kv::{self, VisitSource};
@@ -12,7 +11,7 @@ use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, Severity};
 use opentelemetry_sdk::logs::{SdkLogRecord, SdkLogger};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_log::NormalizeEvent as _;
+use tracing_log::{AsTrace as _, NormalizeEvent as _};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
@@ -28,15 +27,8 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         // A line of the `log` crate that came through `tracing` has its real metadata in fields.
         let normalized = event.normalized_metadata();
         let metadata = normalized.as_ref().unwrap_or_else(|| event.metadata());
-        let (level, name) = match *metadata.level() {
-            Level::TRACE => (Severity::Trace, "TRACE"),
-            Level::DEBUG => (Severity::Debug, "DEBUG"),
-            Level::INFO => (Severity::Info, "INFO"),
-            Level::WARN => (Severity::Warn, "WARN"),
-            Level::ERROR => (Severity::Error, "ERROR"),
-        };
-        let target = metadata.target().to_owned();
-        record(&self.logger, level, name, target.into(), metadata.file(), metadata.line(), |record| {
+        let place = (metadata.file(), metadata.line());
+        record(&self.logger, *metadata.level(), metadata.target(), place, |record| {
             event.record(&mut Fields { record, is_normalized: normalized.is_some() });
         });
     }
@@ -58,14 +50,8 @@ impl<L: log::Log> log::Log for TeeLog<L> {
         let Some(logger) = self.logger.as_ref().filter(|_| self.own.enabled(line.metadata())) else {
             return;
         };
-        let (level, name) = match line.level() {
-            log::Level::Trace => (Severity::Trace, "TRACE"),
-            log::Level::Debug => (Severity::Debug, "DEBUG"),
-            log::Level::Info => (Severity::Info, "INFO"),
-            log::Level::Warn => (Severity::Warn, "WARN"),
-            log::Level::Error => (Severity::Error, "ERROR"),
-        };
-        record(logger, level, name, line.target().to_owned().into(), line.file(), line.line(), |record| {
+        let place = (line.file(), line.line());
+        record(logger, line.level().as_trace(), line.target(), place, |record| {
             record.set_body(line.args().to_string().into());
             // It fails only if the visitor does.
             let _infallible = line.key_values().visit(&mut KeyValues(record));
@@ -84,22 +70,28 @@ fn is_internal(target: &str) -> bool {
     target.starts_with("opentelemetry")
 }
 
+/// Makes a record of a line, with its place in the code behind its own content.
 fn record(
     logger: &SdkLogger,
-    level: Severity,
-    level_name: &'static str,
-    target: Cow<'static, str>,
-    file: Option<&str>,
-    line: Option<u32>,
+    level: Level,
+    target: &str,
+    (file, line): (Option<&str>, Option<u32>),
     add_content: impl FnOnce(&mut SdkLogRecord),
 ) {
-    if is_internal(&target) || !logger.event_enabled(level, &target, None) {
+    let (severity, name) = match level {
+        Level::TRACE => (Severity::Trace, "TRACE"),
+        Level::DEBUG => (Severity::Debug, "DEBUG"),
+        Level::INFO => (Severity::Info, "INFO"),
+        Level::WARN => (Severity::Warn, "WARN"),
+        Level::ERROR => (Severity::Error, "ERROR"),
+    };
+    if is_internal(target) || !logger.event_enabled(severity, target, None) {
         return;
     }
     let mut record = logger.create_log_record();
-    record.set_target(target);
-    record.set_severity_number(level);
-    record.set_severity_text(level_name);
+    record.set_target(target.to_owned());
+    record.set_severity_number(severity);
+    record.set_severity_text(name);
     record.set_timestamp(std::time::SystemTime::now());
     add_content(&mut record);
     if let Some(file) = file {
