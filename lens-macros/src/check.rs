@@ -8,13 +8,35 @@ use syn::spanned::Spanned;
 use syn::{Attribute, FnArg, GenericArgument, Pat, PathArguments, ReturnType, Signature, Token};
 use syn::{Type, TypeParamBound, Visibility, braced};
 
-use crate::args::{self, Args};
+use crate::args::{self, Args, Value};
 use crate::errors::Errors;
 
 /// All that the expansion needs.
 pub(crate) struct Plan {
     pub(crate) args: Args,
     pub(crate) function: Function,
+    pub(crate) form: Form,
+}
+
+/// What the function becomes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The body runs in a closure, or in a future, and its value is looked at.
+    Value,
+    /// The body stays where it is, and a guard finds out whether it panicked: for what cannot stand in a
+    /// closure.
+    Guard,
+    /// The function returns a future, and the call lasts until that is done.
+    Future(Returned),
+}
+
+/// How a future is returned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Returned {
+    /// As `impl Future`.
+    Opaque,
+    /// As `Pin<Box<dyn Future>>`, or by an alias of the `futures` crate.
+    Boxed,
 }
 
 /// An annotated function. The body stays tokens: we never look into it.
@@ -46,9 +68,50 @@ pub(crate) fn plan(args: TokenStream, item: TokenStream) -> Result<Plan, Errors>
     if let Some(args) = &args {
         check_attribute_keys(args, &mut errors);
     }
-    match (args, function) {
-        (Some(args), Some(function)) if errors.is_empty() => Ok(Plan { args, function }),
+    let form = function.as_ref().map(form);
+    if let (Some(args), Some((Form::Guard, Some(reason)))) = (&args, &form) {
+        no_result_in_a_guard(args, reason, &mut errors);
+    }
+    match (args, function, form) {
+        (Some(args), Some(function), Some((form, _))) if errors.is_empty() => {
+            Ok(Plan { args, function, form })
+        }
         _ => Err(errors),
+    }
+}
+
+/// The form that serves a function; for a guard, also why.
+fn form(function: &Function) -> (Form, Option<&'static str>) {
+    let signature = &function.signature;
+    let ty = match &signature.output {
+        ReturnType::Type(_, ty) if signature.asyncness.is_none() => Some(&**ty),
+        _ => None,
+    };
+    let is_track_caller =
+        function.attributes.iter().any(|attribute| attribute.path().is_ident("track_caller"));
+    match ty.map(|ty| (ty, lazy_kind(ty))) {
+        Some((Type::ImplTrait(_), Some("future"))) => (Form::Future(Returned::Opaque), None),
+        Some((_, Some(_))) => (Form::Future(Returned::Boxed), None),
+        Some((Type::Never(_), None)) => (Form::Guard, Some("never returns")),
+        Some((Type::ImplTrait(_), None)) => (Form::Guard, Some("returns an `impl Trait`")),
+        _ if is_track_caller => (Form::Guard, Some("is `#[track_caller]`")),
+        _ => (Form::Value, None),
+    }
+}
+
+/// A guard does not see the result.
+fn no_result_in_a_guard(args: &Args, reason: &str, errors: &mut Errors) {
+    let values = args.attributes.iter().map(|attribute| &attribute.value);
+    for value in values.chain(&args.input_tokens).chain(&args.output_tokens) {
+        if let Value::OfResult(closure) = value {
+            errors.push(syn::Error::new(
+                closure.span(),
+                format!(
+                    "a function that {reason} cannot show its result; give a value that is known when the call \
+                     begins, or annotate a function that it calls"
+                ),
+            ));
+        }
     }
 }
 
@@ -100,14 +163,8 @@ const NOT_FUNCTIONS: &[(&str, &str)] = &[
 
 fn check_function(function: &Function, errors: &mut Errors) {
     let signature = &function.signature;
-    let verdicts = [
-        no_const(signature),
-        no_variadic(signature),
-        no_poll(signature),
-        returns(signature),
-        no_future_returned(signature),
-        no_track_caller(&function.attributes),
-    ];
+    let verdicts =
+        [no_const(signature), no_variadic(signature), no_poll(signature), no_hidden_future(signature)];
     for error in verdicts.into_iter().flatten() {
         errors.push(error);
     }
@@ -138,20 +195,10 @@ fn no_poll(signature: &Signature) -> Option<syn::Error> {
         .then(|| syn::Error::new(signature.ident.span(), text))
 }
 
-/// A function that never returns has no outcome.
-fn returns(signature: &Signature) -> Option<syn::Error> {
-    match &signature.output {
-        ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => Some(syn::Error::new(
-            ty.span(),
-            "a function that never returns has no outcome to record; annotate what it calls in its loop",
-        )),
-        _ => None,
-    }
-}
-
-/// A function that hands out a future or a stream is done before its work begins: its duration
+/// A function that hands out a future or a stream is done before its work begins. A future by itself is
+/// followed until it is done; one that is part of something else, and a stream, cannot be: the duration
 /// would be a lie close to zero.
-fn no_future_returned(signature: &Signature) -> Option<syn::Error> {
+fn no_hidden_future(signature: &Signature) -> Option<syn::Error> {
     let ReturnType::Type(_, ty) = &signature.output else {
         return None;
     };
@@ -159,8 +206,9 @@ fn no_future_returned(signature: &Signature) -> Option<syn::Error> {
     let way_out = match (kind, signature.asyncness.is_some()) {
         ("stream", _) => "annotate the function that consumes the stream",
         (_, true) => "await it in here, or annotate the function that awaits it",
+        (_, false) if is_followed(ty) => return None,
         (_, false) => {
-            "make it an `async fn` (with `#[async_trait]`: put `#[rl_span]` on an `async fn` that the method calls)"
+            "return `impl Future` or `Pin<Box<dyn Future>>` and nothing beside it, or make it an `async fn`"
         }
     };
     Some(syn::Error::new(
@@ -171,11 +219,21 @@ fn no_future_returned(signature: &Signature) -> Option<syn::Error> {
     ))
 }
 
-/// `#[track_caller]` does not reach the body, which moves into a closure.
-fn no_track_caller(attributes: &[Attribute]) -> Option<syn::Error> {
-    let attribute = attributes.iter().find(|attribute| attribute.path().is_ident("track_caller"))?;
-    let text = "a recorded function cannot be `#[track_caller]`; annotate a function that it calls";
-    Some(syn::Error::new(attribute.span(), text))
+/// Whether a type is a future by itself, of a kind that can be wrapped.
+fn is_followed(ty: &Type) -> bool {
+    match ty {
+        Type::Paren(ty) => is_followed(&ty.elem),
+        Type::Group(ty) => is_followed(&ty.elem),
+        Type::ImplTrait(ty) => !ty.bounds.iter().any(|bound| match bound {
+            TypeParamBound::Trait(bound) => {
+                bound.path.segments.last().is_some_and(|last| last.ident == "IntoFuture")
+            }
+            _ => false,
+        }),
+        Type::Path(_) => last_segment(ty)
+            .is_some_and(|name| ["Pin", "BoxFuture", "LocalBoxFuture"].iter().any(|known| name == known)),
+        _ => false,
+    }
 }
 
 /// A key names one value: of two with the same key a backend keeps either.

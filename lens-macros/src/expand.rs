@@ -13,8 +13,8 @@
 //!             let arguments = (a, b);
 //!             let out = call.run(arguments, move |(a, mut b)| -> R { body });
 //!             if call.is_on() {
-//!                 call.settle(ByType(&out).failure());
-//!                 if let Some(ok) = ByType(&out).success() {
+//!                 call.settle((&&ByType(&out)).failure());
+//!                 if let Some(ok) = (&&ByType(&out)).success() {
 //!                     if call.has_span() { call.attribute("l", ok, |out| w); }
 //!                     call.output_tokens(ok, |out| o);
 //!                 }
@@ -25,7 +25,9 @@
 //!
 //! With `async fn`, the body is run by
 //! `let (mut call, out) = rt::traced(call, async move { edge; body }).await;`
-//! where the edge gives the body the return type to coerce to.
+//! where the edge gives the body the return type to coerce to. Where a future is returned, what settles
+//! the call goes along with it: `rt::followed(call, out, |call, out| { … })`. And what cannot stand in a
+//! closure stays where it is: `let _guard = rt::guard(rt::enter(…)); { body }`.
 //!
 //! Names of ours are invisible to the user's tokens (mixed-site hygiene), and every path goes
 //! through the runtime's private module, so that nothing in scope can stand in the way.
@@ -37,30 +39,44 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{FnArg, Pat, ReturnType, Type, parse_quote};
 
 use crate::args::{Args, Key, Value};
-use crate::check::{Function, Plan, plain_name};
+use crate::check::{Form, Function, Plan, Returned, plain_name};
 
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
-    let Plan { args, function } = plan;
+    let Plan { args, function, form } = plan;
     let Function { attributes, visibility, defaultness, .. } = function;
     let rt = private(args, Span::mixed_site());
     let group = group(args);
     let entry = entry(args);
-    let run = match function.signature.asyncness {
-        Some(_) => run_async(args, function),
-        None => run_sync(args, function),
+    let call = quote_spanned! {Span::mixed_site()=> #rt::enter(#group, |entry| { #entry }) };
+    let statements = match (form, function.signature.asyncness) {
+        (Form::Value, None) => {
+            let (run, settle) = (
+                run_sync(args, function),
+                settle(args, function, &quote_spanned! {Span::mixed_site()=> out }),
+            );
+            quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #settle out }
+        }
+        (Form::Value, Some(_)) => {
+            let (run, settle) = (
+                run_async(args, function),
+                settle(args, function, &quote_spanned! {Span::mixed_site()=> out }),
+            );
+            quote_spanned! {Span::mixed_site()=> let call = #call; #run #settle out }
+        }
+        (Form::Future(returned), _) => {
+            let run = run_sync(args, function);
+            let follow = follow(args, function, *returned);
+            quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #follow }
+        }
+        (Form::Guard, _) => {
+            let body = body(function);
+            quote_spanned! {Span::mixed_site()=> let _guard = #rt::guard(#call); #body }
+        }
     };
-    let settle = settle(args);
-    let signature = outer_signature(function);
+    let signature = outer_signature(function, *form);
     // Braces of the user, so that an editor with an unfinished body still finds its way.
     let mut block = TokenStream::new();
-    function.brace.surround(&mut block, |block| {
-        block.extend(quote_spanned! {Span::mixed_site()=>
-            let mut call = #rt::enter(#group, |entry| { #entry });
-            #run
-            #settle
-            out
-        });
-    });
+    function.brace.surround(&mut block, |block| block.extend(statements));
     quote! { #(#attributes)* #visibility #defaultness #signature #block }
 }
 
@@ -149,8 +165,22 @@ fn run_async(args: &Args, function: &Function) -> TokenStream {
     }
 }
 
-/// The statements that look at the result, run only when the call is recorded.
-fn settle(args: &Args) -> TokenStream {
+/// The future that was returned, within the call.
+fn follow(args: &Args, function: &Function, returned: Returned) -> TokenStream {
+    let rt = private(args, Span::mixed_site());
+    let settle = settle(args, function, &quote_spanned! {Span::mixed_site()=> *out });
+    let followed = quote_spanned! {Span::mixed_site()=> #rt::followed(call, out, |call, out| { #settle }) };
+    match returned {
+        Returned::Opaque => followed,
+        // One that is off stays the box that it is.
+        Returned::Boxed => quote_spanned! {Span::mixed_site()=>
+            if call.is_on() { #rt::Box::pin(#followed) } else { out }
+        },
+    }
+}
+
+/// The statements that look at the result, which is the place `out`, run only when the call is recorded.
+fn settle(args: &Args, function: &Function, out: &TokenStream) -> TokenStream {
     let rt = private(args, Span::mixed_site());
     let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
         Value::OfResult(closure) => {
@@ -174,14 +204,20 @@ fn settle(args: &Args) -> TokenStream {
         // The annotation's grammar asks for a closure, so that no lint should ask for a path.
         quote_spanned! {Span::mixed_site()=>
             #[allow(clippy::redundant_closure, clippy::redundant_closure_for_method_calls)]
-            if let #rt::Some(ok) = (&#rt::ByType(&out)).success() { #of_result }
+            if let #rt::Some(ok) = (&&#rt::ByType(&#out)).success() { #of_result }
         }
     });
+    // If the type has no outcome, the return type is where that is said.
+    let by_type = quote_spanned! {Span::mixed_site()=> (&&#rt::ByType(&#out)) };
+    let failure = match &function.signature.output {
+        ReturnType::Type(_, ty) => quote_spanned! {at(ty)=> #by_type.failure() },
+        ReturnType::Default => quote_spanned! {Span::mixed_site()=> #by_type.failure() },
+    };
     quote_spanned! {Span::mixed_site()=>
         if call.is_on() {
             #[allow(unused_imports)]
-            use #rt::{AnyOutcome as _, ResultOutcome as _};
-            call.settle((&#rt::ByType(&out)).failure());
+            use #rt::{AnyOutcome as _, FutureOutcome as _, ResultOutcome as _};
+            call.settle(#failure);
             #of_result
         }
     }
@@ -196,9 +232,9 @@ fn when_any(statements: impl Iterator<Item = TokenStream>, condition: &TokenStre
 
 /// The signature as the user wrote it; where a parameter is handed on to the body, its `mut` goes
 /// with it.
-fn outer_signature(function: &Function) -> syn::Signature {
+fn outer_signature(function: &Function, form: Form) -> syn::Signature {
     let mut signature = function.signature.clone();
-    if signature.asyncness.is_some() {
+    if signature.asyncness.is_some() || form == Form::Guard {
         return signature;
     }
     for input in &mut signature.inputs {

@@ -83,8 +83,8 @@ use proc_macro::TokenStream;
 ///         Ok(answers.len() as f64)
 ///     });
 ///     if call.is_on() {
-///         use rt::__private::{AnyOutcome as _, ResultOutcome as _};
-///         call.settle((&rt::__private::ByType(&out)).failure());
+///         use rt::__private::{AnyOutcome as _, FutureOutcome as _, ResultOutcome as _};
+///         call.settle((&&rt::__private::ByType(&out)).failure());
 ///     }
 ///     out
 /// }
@@ -94,11 +94,19 @@ use proc_macro::TokenStream;
 /// An `async fn` stays one; its body becomes one wrapped future that carries the span through
 /// every suspension.
 ///
+/// A function that returns `impl Future` or `Pin<Box<dyn Future>>` (as `#[async_trait]` makes them of
+/// methods) is recorded from the call until that future is done; one that is never polled counts as
+/// nothing, like an `async fn`.
+///
+/// What cannot stand in a closure keeps its body where it is: functions that are `#[track_caller]`, that
+/// never return (`-> !`) or that return another `impl Trait`. Their outcome is `ok` or `panic`, also where
+/// they return a `Result`, and an annotation of theirs cannot use the result.
+///
 /// # What is refused
 ///
-/// `const fn`, `-> !`, `#[track_caller]`, functions that return a future or a stream without being
-/// `async`, `Future::poll`, trait methods without a body and whole `impl` blocks are compile
-/// errors that say what to annotate instead.
+/// `const fn`, functions that return a future as part of something else or by a type of its own, or a
+/// stream, `Future::poll`, trait methods without a body and whole `impl` blocks are compile errors that
+/// say what to annotate instead.
 #[proc_macro_attribute]
 pub fn rl_span(args: TokenStream, item: TokenStream) -> TokenStream {
     match check::plan(args.into(), item.clone().into()) {

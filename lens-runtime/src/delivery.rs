@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::export::{Body, Exporter, Failure, Retry, Written};
 use crate::notice;
 use crate::signal::Signal;
+use crate::span;
 use crate::summary::Phases;
 
 /// Spans, or log records, that may wait: twice a step with a span for each of 30,000 rollouts. It
@@ -265,7 +266,9 @@ impl SpanProcessor for Delivery {
     fn on_start(&self, _span: &mut Span, _context: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        self.spans.offer(span);
+        if !span::is_discarded(&span) {
+            self.spans.offer(span);
+        }
     }
 
     fn force_flush(&self) -> OTelSdkResult {

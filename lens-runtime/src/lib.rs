@@ -72,7 +72,8 @@ pub use http;
 #[doc(hidden)]
 pub mod __private {
     pub use core::option::Option::Some;
+    pub use std::boxed::Box;
 
-    pub use crate::outcome::{AnyOutcome, ByType, ResultOutcome};
-    pub use crate::span::{enter, never, traced};
+    pub use crate::outcome::{AnyOutcome, ByType, FutureOutcome, ResultOutcome};
+    pub use crate::span::{enter, followed, guard, never, traced};
 }

@@ -1,9 +1,9 @@
 //! How did a call end?
 //!
 //! Whether a value is an error is decided by its type as rustc knows it where the function is
-//! written, after aliases are resolved, and without asking anything of the error's type. Two
-//! traits have a method of the same name; method resolution prefers the one that is implemented
-//! with one reference less, which is the one for `Result`.
+//! written, after aliases are resolved, and without asking anything of the error's type. Three
+//! traits have a method of the same name, implemented with more or fewer references; method
+//! resolution tries them in a fixed order.
 
 /// The outcome of a call, as `rl.outcome` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,8 @@ pub struct Failure {
     pub(crate) error_type: &'static str,
 }
 
-/// A value of which the outcome is asked.
+/// A value of which the outcome is asked, by `(&&ByType(&out)).failure()`: the method of
+/// [`ResultOutcome`] is found first, then that of [`FutureOutcome`], then that of [`AnyOutcome`].
 pub struct ByType<'a, T>(pub &'a T);
 
 /// The outcome of a `Result`.
@@ -54,7 +55,7 @@ pub trait ResultOutcome<'a> {
     fn success(&self) -> Option<&'a Self::Value>;
 }
 
-impl<'a, T, E> ResultOutcome<'a> for ByType<'a, Result<T, E>> {
+impl<'a, T, E> ResultOutcome<'a> for &ByType<'a, Result<T, E>> {
     type Value = T;
 
     fn failure(&self) -> Option<Failure> {
@@ -69,6 +70,30 @@ impl<'a, T, E> ResultOutcome<'a> for ByType<'a, Result<T, E>> {
     }
 }
 
+/// The outcome of a future that was returned: it has none yet. A compile error, never a measurement
+/// close to zero.
+pub trait FutureOutcome {
+    /// Does not compile.
+    fn failure(&self) -> Option<Failure>
+    where
+        Self: DoneWhenReturned;
+}
+
+impl<F: Future> FutureOutcome for &&ByType<'_, F> {
+    fn failure(&self) -> Option<Failure> {
+        None
+    }
+}
+
+/// Implemented for nothing.
+#[diagnostic::on_unimplemented(
+    message = "this function returns a future before its work is done, so its span would measure nothing",
+    label = "this is a future",
+    note = "return `impl Future` or `Pin<Box<dyn Future>>`, which are followed until they are done, or make it an \
+            `async fn` that awaits the future"
+)]
+pub trait DoneWhenReturned {}
+
 /// The outcome of anything else: it cannot fail.
 pub trait AnyOutcome<'a> {
     /// The type of the value itself.
@@ -79,7 +104,7 @@ pub trait AnyOutcome<'a> {
     fn success(&self) -> Option<&'a Self::Value>;
 }
 
-impl<'a, T> AnyOutcome<'a> for &ByType<'a, T> {
+impl<'a, T> AnyOutcome<'a> for ByType<'a, T> {
     type Value = T;
 
     fn failure(&self) -> Option<Failure> {

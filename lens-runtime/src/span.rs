@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry::trace::{Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Context, ContextGuard, KeyValue};
+use opentelemetry_sdk::trace::SpanData;
 use pin_project_lite::pin_project;
 
 use crate::group::{Bucket, SpanGroup};
@@ -151,6 +152,7 @@ fn open(entry: Entry) -> Call {
         model_call,
         settled: None,
         running: false,
+        is_discarded: false,
     })))
 }
 
@@ -265,6 +267,13 @@ impl Call {
         self.0.as_mut().and_then(|open| open.resume())
     }
 
+    /// Takes the call back: it is not recorded.
+    fn discard(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.is_discarded = true;
+        }
+    }
+
     /// The body waits.
     fn pause(&mut self) {
         if let Some(open) = &mut self.0 {
@@ -308,6 +317,7 @@ struct Open {
     model_call: Option<Box<ModelCall>>,
     settled: Option<Outcome>,
     running: bool,
+    is_discarded: bool,
 }
 
 impl Open {
@@ -375,6 +385,9 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        if self.is_discarded {
+            return self.set_attribute(KeyValue::new(semconv::DISCARDED, true));
+        }
         let elapsed = self.began.elapsed();
         let outcome = match (self.settled, self.running) {
             (Some(outcome), _) => outcome,
@@ -430,6 +443,87 @@ impl<F: Future> Future for Traced<F> {
         let call = this.call.take().unwrap_or(Call(None));
         Poll::Ready((call, out))
     }
+}
+
+/// A future that an annotated function returned, within the call that made it. `settle` looks at its
+/// output.
+pub fn followed<F: Future, S: FnOnce(&mut Call, &F::Output)>(
+    mut call: Call,
+    future: F,
+    settle: S,
+) -> Followed<F, S> {
+    call.pause();
+    Followed { traced: traced(call, future), settle: Some(settle), was_polled: false }
+}
+
+pin_project! {
+    /// The future that an annotated function returned.
+    pub struct Followed<F, S> {
+        #[pin]
+        traced: Traced<F>,
+        // Taken when the future is done.
+        settle: Option<S>,
+        was_polled: bool,
+    }
+
+    impl<F, S> PinnedDrop for Followed<F, S> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            // Nobody asked for its work, as if it were an `async fn`.
+            if let Some(call) = this.traced.project().call.as_mut().filter(|_| !*this.was_polled) {
+                call.discard();
+            }
+        }
+    }
+}
+
+impl<F: Future, S: FnOnce(&mut Call, &F::Output)> Future for Followed<F, S> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        *this.was_polled = true;
+        let (mut call, out) = ready!(this.traced.poll(cx));
+        if let Some(settle) = this.settle.take() {
+            settle(&mut call, &out);
+        }
+        Poll::Ready(out)
+    }
+}
+
+/// Keeps a call open while the body of a function runs that is not looked at. It ends as "ok", or by a
+/// panic.
+pub fn guard(mut call: Call) -> Guard {
+    let attached = call.resume();
+    let was_panicking = call.is_on() && std::thread::panicking();
+    Guard { attached, call, was_panicking }
+}
+
+/// See [`guard`].
+pub struct Guard {
+    // Ends before the call does.
+    attached: Option<ContextGuard>,
+    call: Call,
+    /// Whether this is a destructor that runs because of a panic elsewhere.
+    was_panicking: bool,
+}
+
+impl Drop for Guard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.call.is_on() {
+            if self.was_panicking || !std::thread::panicking() {
+                self.call.settle(None);
+            }
+            drop(self.attached.take());
+        }
+    }
+}
+
+/// Whether a span was taken back.
+pub(crate) fn is_discarded(span: &SpanData) -> bool {
+    // Set last, where it is set.
+    span.attributes.last().is_some_and(|attribute| attribute.key.as_str() == semconv::DISCARDED)
 }
 
 /// A value that is never made; only its type is used, to tell the body what to coerce to.

@@ -24,6 +24,7 @@ use crate::group::{self, Selection};
 use crate::metrics::Instruments;
 use crate::pipeline::{Captured, Pipeline};
 use crate::semconv;
+use crate::span;
 
 /// Records what runs within it.
 ///
@@ -261,7 +262,9 @@ impl SpanProcessor for Recorder {
     fn on_start(&self, _span: &mut Span, _context: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        self.add(|record| record.spans.push(CapturedSpan(span)));
+        if !span::is_discarded(&span) {
+            self.add(|record| record.spans.push(CapturedSpan(span)));
+        }
     }
 
     fn force_flush(&self) -> OTelSdkResult {

@@ -1,9 +1,11 @@
 use lens_runtime::rl_span;
-use std::future::Future;
+
+trait Stream {}
+impl Stream for u32 {}
 
 #[rl_span(group = Generation, name = "a")]
-fn f() -> impl Future<Output = u32> {
-    async { 1 }
+fn f() -> impl Stream {
+    1_u32
 }
 
 fn main() {}

@@ -1,8 +1,0 @@
-use lens_runtime::rl_span;
-
-#[rl_span(group = Reward, name = "a")]
-fn f() -> ! {
-    loop {}
-}
-
-fn main() {}
