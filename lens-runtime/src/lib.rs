@@ -19,14 +19,16 @@
 //! [`propagation`]. Without set-up, or where neither its group nor metrics are
 //! on, an annotated call costs one atomic load.
 //!
-//! The rooms of this crate, in reading order. Hot path: `group`, `span`, `outcome`, `value`,
-//! `step`, `pipeline`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
+//! The rooms of this crate, in reading order. Hot path: `group`, `span`, `block`, `current`, `outcome`,
+//! `value`, `step`, `pipeline`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
 //! `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
 //! (names), `error`, `notice`, and [`testing`].
 
 mod group;
 pub mod groups;
 
+mod block;
+mod current;
 mod outcome;
 mod pipeline;
 mod span;
@@ -51,7 +53,9 @@ mod notice;
 pub mod semconv;
 pub mod testing;
 
+pub use block::{Scope, SpanBuilder, span};
 pub use config::{Environment, ExporterKind, Origin, OtlpProtocol, Overrides, TelemetryConfig};
+pub use current::{record_tokens, set};
 pub use delivery::Counts;
 pub use error::Error;
 pub use group::{Bucket, SpanGroup};

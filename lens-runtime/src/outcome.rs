@@ -41,6 +41,16 @@ pub struct Failure {
     pub(crate) error_type: &'static str,
 }
 
+impl Failure {
+    /// What failed, if something did.
+    pub(crate) fn of<T, E>(result: &Result<T, E>) -> Option<Self> {
+        match result {
+            Ok(_) => None,
+            Err(_) => Some(Self { error_type: std::any::type_name::<E>() }),
+        }
+    }
+}
+
 /// A value of which the outcome is asked, by `(&&ByType(&out)).failure()`: the method of
 /// [`ResultOutcome`] is found first, then that of [`FutureOutcome`], then that of [`AnyOutcome`].
 pub struct ByType<'a, T>(pub &'a T);
@@ -59,10 +69,7 @@ impl<'a, T, E> ResultOutcome<'a> for &ByType<'a, Result<T, E>> {
     type Value = T;
 
     fn failure(&self) -> Option<Failure> {
-        match self.0 {
-            Ok(_) => None,
-            Err(_) => Some(Failure { error_type: std::any::type_name::<E>() }),
-        }
+        Failure::of(self.0)
     }
 
     fn success(&self) -> Option<&'a T> {

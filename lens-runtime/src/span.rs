@@ -17,6 +17,7 @@ use opentelemetry::{Context, ContextGuard, KeyValue};
 use opentelemetry_sdk::trace::SpanData;
 use pin_project_lite::pin_project;
 
+use crate::current::Said;
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
 use crate::outcome::{Failure, Outcome};
@@ -46,7 +47,8 @@ fn enter_recorded(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) 
     }
 }
 
-fn begin(group: &'static SpanGroup) -> Option<Entry> {
+/// What a call needs that is about to begin; `None` if it is not recorded.
+pub(crate) fn begin(group: &'static SpanGroup) -> Option<Entry> {
     let wanted = group.wanted();
     let (pipeline, spans) = pipeline::for_call(group, wanted)?;
     if Context::map_current(Context::is_telemetry_suppressed) {
@@ -124,36 +126,53 @@ impl Entry {
     }
 }
 
+/// Begins the call, now.
+pub(crate) fn open(entry: Entry) -> Call {
+    Call(Some(Box::new(open_at(entry, SystemTime::now()))))
+}
+
+/// Records a call that is over.
+pub(crate) fn record_interval(entry: Entry, began_at: SystemTime, took: Duration) {
+    let mut open = open_at(entry, began_at);
+    open.took = Some(took);
+    open.settled = Some(Outcome::Ok);
+}
+
 /// Starts the span, if there is one, and makes the context in which the body will run.
-fn open(entry: Entry) -> Call {
+fn open_at(entry: Entry, began_at: SystemTime) -> Open {
     let Entry { pipeline, group, spans, name, attributes, step, model_call } = entry;
     let parent = Context::current();
-    let (began, began_at) = (Instant::now(), SystemTime::now());
-    let mut context = step.map(|number| step::within(&parent, number));
+    let began = Instant::now();
+    let said = Said::default();
+    let mut context = parent.with_value(said.clone());
+    if let Some(number) = step {
+        context = step::within(&context, number);
+    }
     if let Some(bucket) = group.scope() {
-        context = Some(context.as_ref().unwrap_or(&parent).with_value(BucketScope(bucket)));
+        context = context.with_value(BucketScope(bucket));
     }
     if let Some(tracer) = pipeline.tracer.as_ref().filter(|_| spans) {
-        let around = context.as_ref().unwrap_or(&parent);
-        let own = own_attributes(group, &parent, around, model_call.as_deref());
+        let own = own_attributes(group, &parent, &context, model_call.as_deref());
         let builder =
             tracer.span_builder(name).with_start_time(began_at).with_attributes(merge(own, attributes));
-        let span = tracer.build_with_context(builder, around);
-        context = Some(around.with_span(span));
+        let span = tracer.build_with_context(builder, &context);
+        context = context.with_span(span);
     }
-    Call(Some(Box::new(Open {
+    Open {
         pipeline,
         group,
         name,
         began,
         began_at,
+        took: None,
         context,
+        said,
         spans,
         model_call,
         settled: None,
         running: false,
         is_discarded: false,
-    })))
+    }
 }
 
 /// The attributes that Lens gives every span.
@@ -197,6 +216,11 @@ struct BucketScope(Bucket);
 pub struct Call(Option<Box<Open>>);
 
 impl Call {
+    /// A call that is not recorded.
+    pub(crate) fn off() -> Self {
+        Self(None)
+    }
+
     /// Whether the call is recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
@@ -264,7 +288,7 @@ impl Call {
     /// body is running: if the call ends before, a panic ended it.
     #[inline]
     fn resume(&mut self) -> Option<ContextGuard> {
-        self.0.as_mut().and_then(|open| open.resume())
+        self.0.as_mut().map(|open| open.resume())
     }
 
     /// Takes the call back: it is not recorded.
@@ -311,8 +335,11 @@ struct Open {
     name: &'static str,
     began: Instant,
     began_at: SystemTime,
-    /// The context of the body; `None` if it is that of the caller.
-    context: Option<Context>,
+    /// How long it took, if that is not for the clock to say.
+    took: Option<Duration>,
+    /// The context of the body.
+    context: Context,
+    said: Said,
     spans: bool,
     model_call: Option<Box<ModelCall>>,
     settled: Option<Outcome>,
@@ -323,27 +350,37 @@ struct Open {
 impl Open {
     #[cold]
     #[inline(never)]
-    fn resume(&mut self) -> Option<ContextGuard> {
+    fn resume(&mut self) -> ContextGuard {
         self.running = true;
         self.attach()
     }
 
     /// Makes the span current, without saying that the body runs.
-    fn attach(&self) -> Option<ContextGuard> {
-        self.context.clone().map(Context::attach)
+    fn attach(&self) -> ContextGuard {
+        self.context.clone().attach()
     }
 
     fn set_attribute(&self, attribute: KeyValue) {
-        if let Some(context) = self.context.as_ref().filter(|_| self.spans) {
-            context.span().set_attribute(attribute);
+        if self.spans {
+            self.context.span().set_attribute(attribute);
+        }
+    }
+
+    /// Takes over the tokens that were counted from within.
+    fn hear(&mut self) {
+        if let Some(mut said) = self.said.take() {
+            let call = self.model_call.get_or_insert_default();
+            call.counted = true;
+            call.input.append(&mut said.input);
+            call.output.append(&mut said.output);
         }
     }
 
     fn end_span(&self, outcome: Outcome, elapsed: Duration) {
-        let Some(context) = self.context.as_ref().filter(|_| self.spans) else {
+        if !self.spans {
             return;
-        };
-        let span = context.span();
+        }
+        let span = self.context.span();
         span.set_attribute(KeyValue::new(semconv::OUTCOME, outcome.as_str()));
         if let Some(error_type) = outcome.error_type() {
             span.set_attribute(KeyValue::new(semconv::ERROR_TYPE, error_type));
@@ -388,7 +425,8 @@ impl Drop for Open {
         if self.is_discarded {
             return self.set_attribute(KeyValue::new(semconv::DISCARDED, true));
         }
-        let elapsed = self.began.elapsed();
+        let elapsed = self.took.unwrap_or_else(|| self.began.elapsed());
+        self.hear();
         let outcome = match (self.settled, self.running) {
             (Some(outcome), _) => outcome,
             (None, true) => Outcome::Panic,

@@ -1,0 +1,198 @@
+//! How is something recorded that is no function of one's own: a block, a closure, a future, an interval
+//! that has passed?
+//!
+//! By a function API with the powers of the annotation. It ends where the annotation's calls end.
+
+use std::time::SystemTime;
+
+use crate::group::SpanGroup;
+use crate::outcome::Failure;
+use crate::span::{self, Call, Entry, Guard};
+use crate::value::{AttributeValue, TokenCounts};
+
+/// Describes a call to be recorded, for what is no function that could be annotated.
+///
+/// ```
+/// use lens_runtime::{groups, span, testing::Capture};
+///
+/// let capture = Capture::new("per_step");
+/// let sum: u32 = capture.run(|| {
+///     span(&groups::Reward, "rl.reward.sum").attribute("size", 3).run(|| [1, 2, 3].iter().sum())
+/// });
+/// assert_eq!(sum, 6);
+/// assert_eq!(capture.tree(), "rl.reward.sum (ok)\n");
+/// ```
+///
+/// Values are evaluated by the caller, also where the group is off; what is dear to compute is said within
+/// the call, by [`set`](crate::set), or given to [`attribute_with`](SpanBuilder::attribute_with).
+pub fn span(group: &'static SpanGroup, name: &'static str) -> SpanBuilder {
+    SpanBuilder(match group.is_off() {
+        true => None,
+        false => span::begin(group).map(|mut entry| {
+            entry.name(name);
+            entry
+        }),
+    })
+}
+
+/// A call that is described and has not begun, see [`span`].
+#[must_use = "nothing is recorded before `run`, `traced`, `enter` or `interval`"]
+pub struct SpanBuilder(Option<Entry>);
+
+impl SpanBuilder {
+    /// Sets an attribute of the span.
+    pub fn attribute(self, key: &'static str, value: impl AttributeValue) -> Self {
+        self.attribute_with(key, || value)
+    }
+
+    /// Sets an attribute of the span, whose value is evaluated only if there is one.
+    pub fn attribute_with<V: AttributeValue>(self, key: &'static str, value: impl FnOnce() -> V) -> Self {
+        self.with(|entry| {
+            if entry.has_span() {
+                entry.attribute(key, &value());
+            }
+        })
+    }
+
+    /// Input and output tokens, one number or an iterable of one number per request.
+    pub fn tokens<Input, Output>(
+        self,
+        input: impl TokenCounts<Input>,
+        output: impl TokenCounts<Output>,
+    ) -> Self {
+        self.with(|entry| {
+            entry.input_tokens(input);
+            entry.output_tokens(output);
+        })
+    }
+
+    /// `gen_ai.request.model`.
+    pub fn model(self, model: impl AsRef<str>) -> Self {
+        self.with(|entry| entry.model(&model))
+    }
+
+    /// `gen_ai.provider.name`.
+    pub fn provider(self, provider: impl AsRef<str>) -> Self {
+        self.with(|entry| entry.provider(&provider))
+    }
+
+    /// `gen_ai.operation.name`.
+    pub fn operation(self, operation: impl AsRef<str>) -> Self {
+        self.with(|entry| entry.operation(&operation))
+    }
+
+    /// The number of the training step that begins with the call.
+    pub fn step(self, number: u64) -> Self {
+        self.with(|entry| entry.step(number))
+    }
+
+    /// Runs a closure as the call. It ends as `ok`, or as `panic`.
+    pub fn run<R>(self, body: impl FnOnce() -> R) -> R {
+        let mut call = self.open();
+        let out = call.run((), |()| body());
+        call.settle(None);
+        out
+    }
+
+    /// Runs a closure that may fail as the call.
+    ///
+    /// # Errors
+    /// That of the closure, with which the call ends as `error`.
+    ///
+    /// ```
+    /// use lens_runtime::{groups, span, testing::Capture};
+    ///
+    /// let capture = Capture::new("per_step");
+    /// let parsed = capture.run(|| span(&groups::Reward, "parse").try_run(|| "x".parse::<u32>()));
+    /// assert!(parsed.is_err());
+    /// assert_eq!(capture.tree(), "parse (error)\n");
+    /// ```
+    pub fn try_run<T, E>(self, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let mut call = self.open();
+        let out = call.run((), |()| body());
+        call.settle(Failure::of(&out));
+        out
+    }
+
+    /// Makes the call last until the guard is dropped, at the end of a scope. It ends as `ok`, or as
+    /// `panic`.
+    ///
+    /// ```
+    /// use lens_runtime::{groups, span, testing::Capture};
+    ///
+    /// let capture = Capture::new("per_step");
+    /// capture.run(|| {
+    ///     let _scope = span(&groups::DataProcessing, "rl.data.load").enter();
+    ///     // …
+    /// });
+    /// assert_eq!(capture.tree(), "rl.data.load (ok)\n");
+    /// ```
+    #[must_use = "the call ends when the guard is dropped"]
+    pub fn enter(self) -> Scope {
+        Scope { _guard: span::guard(self.open()) }
+    }
+
+    /// Runs a future as the call, which begins when it is polled first. It ends as `ok`, as `panic`, or,
+    /// if it is dropped before it is done, as `cancelled`.
+    ///
+    /// ```
+    /// use lens_runtime::{groups, span, testing::Capture};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let capture = Capture::new("per_step");
+    /// let work = async { span(&groups::Rollout, "rl.rollout").traced(async { 1 }).await };
+    /// assert_eq!(capture.run_async(work).await, 1);
+    /// assert_eq!(capture.tree(), "rl.rollout (ok)\n");
+    /// # }
+    /// ```
+    pub async fn traced<F: Future>(self, body: F) -> F::Output {
+        let (mut call, out) = span::traced(self.open(), body).await;
+        call.settle(None);
+        out
+    }
+
+    /// Runs a future that may fail as the call.
+    ///
+    /// # Errors
+    /// That of the future, with which the call ends as `error`.
+    pub async fn try_traced<T, E, F: Future<Output = Result<T, E>>>(self, body: F) -> Result<T, E> {
+        let (mut call, out) = span::traced(self.open(), body).await;
+        call.settle(Failure::of(&out));
+        out
+    }
+
+    /// Records an interval that has passed, such as what another program measured. One that ends before it
+    /// begins is recorded with no duration.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use lens_runtime::{groups, span, testing::Capture};
+    ///
+    /// let capture = Capture::new("setup");
+    /// let end = SystemTime::now();
+    /// capture.run(|| span(&groups::Setup, "rl.setup.container").interval(end - Duration::from_secs(3), end));
+    /// assert_eq!(capture.spans()[0].duration(), Duration::from_secs(3));
+    /// ```
+    pub fn interval(self, began: SystemTime, ended: SystemTime) {
+        if let Some(entry) = self.0 {
+            span::record_interval(entry, began, ended.duration_since(began).unwrap_or_default());
+        }
+    }
+
+    fn with(mut self, describe: impl FnOnce(&mut Entry)) -> Self {
+        if let Some(entry) = &mut self.0 {
+            describe(entry);
+        }
+        self
+    }
+
+    fn open(self) -> Call {
+        self.0.map_or_else(Call::off, span::open)
+    }
+}
+
+/// A call that lasts until this is dropped, see [`SpanBuilder::enter`].
+pub struct Scope {
+    _guard: Guard,
+}

@@ -1,0 +1,90 @@
+//! What can code say about the call in which it runs?
+//!
+//! An annotation sees parameters and results. What lies between is said from within, by whatever code
+//! runs in the call, on whatever thread has its context. Outside of any call nothing happens.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::{Context, KeyValue};
+
+use crate::metrics::ModelCall;
+use crate::value::{AttributeValue, TokenCounts};
+
+/// What was said within a call, in its context.
+#[derive(Clone, Default)]
+pub(crate) struct Said(Arc<Mutex<Option<Box<ModelCall>>>>);
+
+impl Said {
+    /// Takes what was said so far.
+    pub(crate) fn take(&self) -> Option<Box<ModelCall>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn add(&self, tokens: impl FnOnce(&mut ModelCall)) {
+        tokens(self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default());
+    }
+}
+
+/// Sets an attribute of the span in which this runs: the innermost one, annotated or of another library.
+///
+/// ```
+/// use lens_runtime::{rl_span, set, testing::Capture};
+///
+/// #[rl_span(group = Rollout, name = "rl.rollout")]
+/// fn rollout() {
+///     let turns = 3;
+///     set("rl.turns", turns);
+/// }
+///
+/// let capture = Capture::new("rollout");
+/// capture.run(rollout);
+/// assert_eq!(capture.spans()[0].attribute("rl.turns").unwrap().to_string(), "3");
+/// set("rl.turns", 1); // outside of a span: nothing happens
+/// ```
+pub fn set(key: &'static str, value: impl AttributeValue) {
+    Context::map_current(|context| {
+        let span = context.span();
+        if span.is_recording()
+            && let Some(value) = value.to_value()
+        {
+            span.set_attribute(KeyValue::new(key, value));
+        }
+    });
+}
+
+/// Counts tokens of the innermost annotated call in which this runs, as its `tokens` argument does: one
+/// number, or an iterable of one number per request, for each side.
+///
+/// ```
+/// use lens_runtime::{record_tokens, rl_span, testing::Capture};
+///
+/// #[rl_span(group = Generation, name = "rl.generate", model = "tiny")]
+/// fn generate() {
+///     for chunk in [3_u32, 4] {
+///         receive(chunk);
+///     }
+/// }
+///
+/// fn receive(tokens: u32) {
+///     record_tokens(0_u32, tokens);
+/// }
+///
+/// let capture = Capture::new("generation");
+/// capture.run(generate);
+/// assert_eq!(capture.spans()[0].attribute("gen_ai.usage.output_tokens").unwrap().to_string(), "7");
+/// ```
+pub fn record_tokens<Input, Output>(input: impl TokenCounts<Input>, output: impl TokenCounts<Output>) {
+    let said = Context::map_current(|context| context.get::<Said>().cloned());
+    if let Some(said) = said {
+        // Both may run code of the user's, which must not happen under a lock.
+        let (mut of_input, mut of_output) = (Vec::new(), Vec::new());
+        input.append_to(&mut of_input);
+        output.append_to(&mut of_output);
+        said.add(|call| {
+            call.counted = true;
+            call.input.append(&mut of_input);
+            call.output.append(&mut of_output);
+        });
+    }
+}
