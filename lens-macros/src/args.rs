@@ -21,7 +21,14 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("model", "model = self.model.as_str()"),
     ("provider", "provider = \"vllm\""),
     ("operation", "operation = \"chat\""),
+    ("latencies", "latencies = |out| out.durations()"),
     ("step", "step = iteration"),
+    ("err", "err = message"),
+    ("kind", "kind = client"),
+    ("bucket", "bucket = Idle"),
+    ("umbrella", "umbrella"),
+    ("parent", "parent = context"),
+    ("links", "links = contexts"),
     ("crate", "crate = my_crate::lens_runtime"),
 ];
 
@@ -30,14 +37,38 @@ pub(crate) struct Args {
     pub(crate) group: Path,
     pub(crate) name: Expr,
     pub(crate) attributes: Vec<Attribute>,
-    pub(crate) input_tokens: Option<Value>,
-    pub(crate) output_tokens: Option<Value>,
+    pub(crate) tokens: Tokens,
+    pub(crate) latencies: Option<Value>,
     pub(crate) model: Option<Expr>,
     pub(crate) provider: Option<Expr>,
     pub(crate) operation: Option<Expr>,
     pub(crate) step: Option<Expr>,
+    pub(crate) err: Option<(Ident, ErrorPolicy)>,
+    pub(crate) kind: Option<Ident>,
+    pub(crate) bucket: Option<Ident>,
+    pub(crate) umbrella: Option<Ident>,
+    pub(crate) parent: Option<Expr>,
+    pub(crate) links: Option<Expr>,
     /// Where the runtime is, if not at `::lens_runtime`.
     pub(crate) runtime: Option<Path>,
+}
+
+/// What is said of tokens.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    pub(crate) input: Option<Value>,
+    pub(crate) output: Option<Value>,
+    /// Both sides at once.
+    pub(crate) usage: Option<Value>,
+}
+
+/// How much of an error is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ErrorPolicy {
+    Off,
+    Status,
+    Message,
+    Chain,
 }
 
 /// One `key = value` of `attributes(…)`.
@@ -82,11 +113,18 @@ struct Draft {
     group: Option<Path>,
     name: Option<Expr>,
     attributes: Option<Vec<Attribute>>,
-    tokens: Option<(Option<Value>, Option<Value>)>,
+    tokens: Option<Tokens>,
+    latencies: Option<Value>,
     model: Option<Expr>,
     provider: Option<Expr>,
     operation: Option<Expr>,
     step: Option<Expr>,
+    err: Option<(Ident, ErrorPolicy)>,
+    kind: Option<Ident>,
+    bucket: Option<Ident>,
+    umbrella: Option<Ident>,
+    parent: Option<Expr>,
+    links: Option<Expr>,
     runtime: Option<Path>,
     /// Keys that were there but broken: they are not "missing" as well.
     broken: Vec<String>,
@@ -108,17 +146,28 @@ impl Draft {
                 ),
             ));
         }
-        let (input_tokens, output_tokens) = self.tokens.unwrap_or_default();
+        if let (Some(_), Some(umbrella)) = (&self.bucket, &self.umbrella) {
+            errors.push(syn::Error::new(
+                umbrella.span(),
+                "an umbrella has no bucket of its own; give `bucket` or `umbrella`, not both",
+            ));
+        }
         Some(Args {
             group: self.group?,
             name: self.name?,
             attributes: self.attributes.unwrap_or_default(),
-            input_tokens,
-            output_tokens,
+            tokens: self.tokens.unwrap_or_default(),
+            latencies: self.latencies,
             model: self.model,
             provider: self.provider,
             operation: self.operation,
             step: self.step,
+            err: self.err,
+            kind: self.kind,
+            bucket: self.bucket,
+            umbrella: self.umbrella,
+            parent: self.parent,
+            links: self.links,
             runtime: self.runtime,
         })
     }
@@ -142,7 +191,22 @@ fn argument(input: ParseStream<'_>, draft: &mut Draft, errors: &mut Errors) -> s
         "model" => expression(input, &key, &mut draft.model),
         "provider" => expression(input, &key, &mut draft.provider),
         "operation" => expression(input, &key, &mut draft.operation),
+        "latencies" => assigned(input, &key)
+            .and_then(|()| value(input))
+            .and_then(|value| set(&mut draft.latencies, &key, value)),
         "step" => expression(input, &key, &mut draft.step),
+        "err" => assigned(input, &key)
+            .and_then(|()| choice(input, "error policy", ERROR_POLICIES))
+            .and_then(|policy| set(&mut draft.err, &key, policy)),
+        "kind" => assigned(input, &key)
+            .and_then(|()| choice(input, "span kind", KINDS))
+            .and_then(|(word, kind)| set(&mut draft.kind, &key, Ident::new(kind, word.span()))),
+        "bucket" => assigned(input, &key)
+            .and_then(|()| choice(input, "bucket", BUCKETS))
+            .and_then(|(word, bucket)| set(&mut draft.bucket, &key, Ident::new(bucket, word.span()))),
+        "umbrella" => set(&mut draft.umbrella, &key, key.clone()),
+        "parent" => expression(input, &key, &mut draft.parent),
+        "links" => expression(input, &key, &mut draft.links),
         "crate" => assigned(input, &key)
             .and_then(|()| Path::parse_mod_style(input))
             .and_then(|path| set(&mut draft.runtime, &key, path)),
@@ -163,6 +227,40 @@ fn expression(input: ParseStream<'_>, key: &Ident, slot: &mut Option<Expr>) -> s
             format!("`{key}` is evaluated when the call begins; expected a value, found a closure"),
         )),
         _ => set(slot, key, value),
+    }
+}
+
+/// Words that may be given, with what they mean.
+type Choices<T> = &'static [(&'static str, T)];
+
+const ERROR_POLICIES: Choices<ErrorPolicy> = &[
+    ("off", ErrorPolicy::Off),
+    ("status", ErrorPolicy::Status),
+    ("message", ErrorPolicy::Message),
+    ("chain", ErrorPolicy::Chain),
+];
+
+/// By the names of the variants of OpenTelemetry's `SpanKind`.
+const KINDS: Choices<&str> = &[
+    ("internal", "Internal"),
+    ("server", "Server"),
+    ("client", "Client"),
+    ("producer", "Producer"),
+    ("consumer", "Consumer"),
+];
+
+/// By the names of the variants of the runtime's `Bucket`.
+const BUCKETS: Choices<&str> =
+    &[("productive", "Productive"), ("overhead", "Overhead"), ("idle", "Idle"), ("wasted", "Wasted")];
+
+/// One word out of a few, in any case.
+fn choice<T: Copy>(input: ParseStream<'_>, what: &str, choices: Choices<T>) -> syn::Result<(Ident, T)> {
+    let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+    let word = word(input, &format!("a {what}: `{}`", words.join("`, `")))?;
+    let lower = word.to_string().to_lowercase();
+    match choices.iter().find(|(known, _)| *known == lower) {
+        Some((_, meaning)) => Ok((word, *meaning)),
+        None => Err(unknown(&word, what, &words)),
     }
 }
 
@@ -234,11 +332,12 @@ fn attribute_key(input: ParseStream<'_>) -> syn::Result<Key> {
     Ok(Key::Words(LitStr::new(&text, span.unwrap_or_else(Span::call_site))))
 }
 
-fn tokens(
-    input: ParseStream<'_>,
-    key: &Ident,
-    errors: &mut Errors,
-) -> syn::Result<(Option<Value>, Option<Value>)> {
+/// `tokens(input = …, output = …)`, or `tokens = …` for both sides at once.
+fn tokens(input: ParseStream<'_>, key: &Ident, errors: &mut Errors) -> syn::Result<Tokens> {
+    if input.peek(Token![=]) {
+        assigned(input, key)?;
+        return Ok(Tokens { usage: Some(value(input)?), ..Tokens::default() });
+    }
     let sides = listed(input, key, errors, |input| {
         let side = word(input, "`input = …` or `output = …`")?;
         if !["input", "output"].contains(&side.to_string().as_str()) {
@@ -247,14 +346,14 @@ fn tokens(
         assigned_as(input, "input = prompts.lengths()")?;
         Ok((side, value(input)?))
     })?;
-    let (mut of_input, mut of_output) = (None, None);
+    let mut tokens = Tokens::default();
     for (side, value) in sides {
-        let slot = if side == "input" { &mut of_input } else { &mut of_output };
+        let slot = if side == "input" { &mut tokens.input } else { &mut tokens.output };
         if let Err(error) = set(slot, &side, value) {
             errors.push(error);
         }
     }
-    Ok((of_input, of_output))
+    Ok(tokens)
 }
 
 /// A value; a closure of one argument is one that is asked for later.
@@ -365,16 +464,22 @@ fn has_upper_case(word: &Ident) -> bool {
 }
 
 impl Args {
+    /// The values, each evaluated at entry or of the result.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
+        let Tokens { input, output, usage } = &self.tokens;
+        let attributes = self.attributes.iter().map(|attribute| &attribute.value);
+        attributes.chain(input).chain(output).chain(usage).chain(&self.latencies)
+    }
+
     /// Whether a value that is evaluated at entry mentions this name.
     pub(crate) fn mentions(&self, name: &Ident) -> bool {
-        let attributes = self.attributes.iter().map(|attribute| &attribute.value);
-        let values =
-            attributes.chain(&self.input_tokens).chain(&self.output_tokens).filter_map(|value| match value {
-                Value::AtEntry(expr) => Some(expr),
-                Value::OfResult(_) => None,
-            });
-        let others = [&self.model, &self.provider, &self.operation, &self.step].into_iter().flatten();
-        values.chain(others).chain([&self.name]).any(|expr| contains(expr.to_token_stream(), name))
+        let values = self.values().filter_map(|value| match value {
+            Value::AtEntry(expr) => Some(expr),
+            Value::OfResult(_) => None,
+        });
+        let others =
+            [&self.model, &self.provider, &self.operation, &self.step, &self.parent, &self.links].into_iter();
+        values.chain(others.flatten()).chain([&self.name]).any(|expr| contains(expr.to_token_stream(), name))
     }
 }
 

@@ -101,17 +101,18 @@ fn form(function: &Function) -> (Form, Option<&'static str>) {
 
 /// A guard does not see the result.
 fn no_result_in_a_guard(args: &Args, reason: &str, errors: &mut Errors) {
-    let values = args.attributes.iter().map(|attribute| &attribute.value);
-    for value in values.chain(&args.input_tokens).chain(&args.output_tokens) {
-        if let Value::OfResult(closure) = value {
-            errors.push(syn::Error::new(
-                closure.span(),
-                format!(
-                    "a function that {reason} cannot show its result; give a value that is known when the call \
-                     begins, or annotate a function that it calls"
-                ),
-            ));
-        }
+    let closures = args.values().filter_map(|value| match value {
+        Value::OfResult(closure) => Some(closure.span()),
+        Value::AtEntry(_) => None,
+    });
+    for span in closures.chain(args.err.as_ref().map(|(word, _)| word.span())) {
+        errors.push(syn::Error::new(
+            span,
+            format!(
+                "a function that {reason} cannot show its result; give a value that is known when the call begins, \
+                 or annotate a function that it calls"
+            ),
+        ));
     }
 }
 

@@ -38,7 +38,7 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{FnArg, Pat, ReturnType, Type, parse_quote};
 
-use crate::args::{Args, Key, Value};
+use crate::args::{Args, ErrorPolicy, Key, Value};
 use crate::check::{Form, Function, Plan, Returned, plain_name};
 
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
@@ -115,22 +115,43 @@ fn entry(args: &Args) -> TokenStream {
             Some(quote_spanned! {at(value)=> entry.#method(&(#value)); })
         });
     let step = args.step.as_ref().map(|step| quote_spanned! {at(step)=> entry.step(#step); });
-    let tokens = [("input_tokens", &args.input_tokens), ("output_tokens", &args.output_tokens)]
-        .into_iter()
-        .filter_map(|(method, side)| match side {
-            Some(Value::AtEntry(value)) => {
-                let method = syn::Ident::new(method, at(value));
-                Some(quote_spanned! {at(value)=> entry.#method(#value); })
-            }
-            _ => None,
-        });
+    let counts = counts(args).filter_map(|(method, value)| match value {
+        Some(Value::AtEntry(value)) => {
+            let method = syn::Ident::new(method, at(value));
+            Some(quote_spanned! {at(value)=> entry.#method(#value); })
+        }
+        _ => None,
+    });
+    let rt = private(args, Span::mixed_site());
+    let kind = args.kind.as_ref().map(|kind| quote_spanned! {at(kind)=> entry.kind(#rt::SpanKind::#kind); });
+    let bucket =
+        args.bucket.as_ref().map(|bucket| quote_spanned! {at(bucket)=> entry.bucket(#rt::Bucket::#bucket); });
+    let umbrella = args.umbrella.as_ref().map(|word| quote_spanned! {at(word)=> entry.umbrella(); });
+    let parent = args.parent.as_ref().map(|parent| quote_spanned! {at(parent)=> entry.parent(&(#parent)); });
+    let links = args.links.as_ref().map(|links| quote_spanned! {at(links)=> entry.links(#links); });
+    let of_span = when_any(
+        [kind, bucket, umbrella, parent, links].into_iter().flatten(),
+        &quote_spanned! {Span::mixed_site()=> entry.has_span() },
+    );
     quote_spanned! {Span::mixed_site()=>
         entry.name(#name);
         #step
+        #of_span
         #attributes
         #(#texts)*
-        #(#tokens)*
+        #(#counts)*
     }
+}
+
+/// What is counted, by the method that takes it.
+fn counts(args: &Args) -> impl Iterator<Item = (&'static str, &Option<Value>)> {
+    [
+        ("input_tokens", &args.tokens.input),
+        ("output_tokens", &args.tokens.output),
+        ("usage", &args.tokens.usage),
+        ("latencies", &args.latencies),
+    ]
+    .into_iter()
 }
 
 /// Parameters with plain names are handed on as parameters, which keeps the order in which they
@@ -190,16 +211,14 @@ fn settle(args: &Args, function: &Function, out: &TokenStream) -> TokenStream {
         Value::AtEntry(_) => None,
     });
     let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> call.has_span() });
-    let tokens = [("input_tokens", &args.input_tokens), ("output_tokens", &args.output_tokens)]
-        .into_iter()
-        .filter_map(|(method, side)| match side {
-            Some(Value::OfResult(closure)) => {
-                let method = syn::Ident::new(method, at(closure));
-                Some(quote_spanned! {at(closure)=> call.#method(ok, #closure); })
-            }
-            _ => None,
-        });
-    let of_result = quote! { #attributes #(#tokens)* };
+    let counts = counts(args).filter_map(|(method, value)| match value {
+        Some(Value::OfResult(closure)) => {
+            let method = syn::Ident::new(method, at(closure));
+            Some(quote_spanned! {at(closure)=> call.#method(ok, #closure); })
+        }
+        _ => None,
+    });
+    let of_result = quote! { #attributes #(#counts)* };
     let of_result = (!of_result.is_empty()).then(|| {
         // The annotation's grammar asks for a closure, so that no lint should ask for a path.
         quote_spanned! {Span::mixed_site()=>
@@ -213,11 +232,24 @@ fn settle(args: &Args, function: &Function, out: &TokenStream) -> TokenStream {
         ReturnType::Type(_, ty) => quote_spanned! {at(ty)=> #by_type.failure() },
         ReturnType::Default => quote_spanned! {Span::mixed_site()=> #by_type.failure() },
     };
+    let told = args.err.as_ref().and_then(|(word, policy)| {
+        let method = match policy {
+            ErrorPolicy::Status => return None,
+            ErrorPolicy::Off => return Some(quote_spanned! {at(word)=> call.hide_error(); }),
+            ErrorPolicy::Message => "error_message",
+            ErrorPolicy::Chain => "error_chain",
+        };
+        let method = syn::Ident::new(method, at(word));
+        Some(quote_spanned! {at(word)=>
+            if let #rt::Some(error) = #by_type.error() { call.#method(error); }
+        })
+    });
     quote_spanned! {Span::mixed_site()=>
         if call.is_on() {
             #[allow(unused_imports)]
             use #rt::{AnyOutcome as _, FutureOutcome as _, ResultOutcome as _};
             call.settle(#failure);
+            #told
             #of_result
         }
     }

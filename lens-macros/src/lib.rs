@@ -45,8 +45,14 @@ use proc_macro::TokenStream;
 /// | `name = "rl.vllm.generate"` | required; any expression of type `&'static str`, also `A::NAME` of a generic parameter. Evaluated after the gate |
 /// | `attributes(key = value, …)` | span attributes. A key is dotted words (`rl.engine.index`), a string, or the path of a `&'static str` constant (`semconv::ITERATION`, `MY_KEY`). A value is anything that implements `lens_runtime::AttributeValue`; it is borrowed and copied. A closure of one argument receives a reference to the successful value |
 /// | `tokens(input = …, output = …)` | token counts, one number or an iterable of numbers; an iterable means one request each. A closure receives a reference to the successful value |
+/// | `tokens = …` | both sides at once: a pair of what each may be, or `lens_runtime::Usage`; mostly a closure, `tokens = \|out\| out.usage` |
+/// | `latencies = …` | how long each request of the call took, as `Duration`s, by value or by closure; `gen_ai.client.operation.duration` is recorded for each of them instead of for the call |
 /// | `model = …`, `provider = …`, `operation = …` | strings for `gen_ai.request.model`, `gen_ai.provider.name` and `gen_ai.operation.name` |
 /// | `step = n` | the number of the training step that begins here; whatever runs beneath reads it with `lens_runtime::current_step` |
+/// | `err = status` | how much of an error is told: `off` (the span has not failed; its outcome is `error` all the same), `status` (the default: the status and the error's type), `message` (its text too, by `Display`) or `chain` (with its causes, by `std::error::Error`). Texts of errors quote prompts and answers |
+/// | `kind = client` | the span's kind: `internal` (the default), `server`, `client`, `producer` or `consumer` |
+/// | `bucket = idle`, `umbrella` | what the span's time counts as, instead of what its group says: `productive`, `overhead`, `idle` or `wasted`; or nothing, because it encloses other spans |
+/// | `parent = …`, `links = …` | the span's parent instead of the current span, a `Context` or `SpanContext` of OpenTelemetry, or an `Option` of one; spans that it has to do with, an iterable of them. Only the parent's span counts, not its baggage |
 /// | `crate = path` | where `lens-runtime` is found, if it was renamed or is re-exported; `::lens_runtime` by default |
 ///
 /// Nothing else is recorded: no argument, no return value, no error text.

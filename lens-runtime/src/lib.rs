@@ -61,10 +61,11 @@ pub use error::Error;
 pub use group::{Bucket, SpanGroup};
 pub use lens_macros::rl_span;
 pub use metrics::{Scalar, record_step, scalars};
+pub use span::SpanRef;
 pub use step::current_step;
 pub use summary::{Phase, Phases};
 pub use telemetry::{Health, RunReport, Telemetry};
-pub use value::{AttributeValue, TokenCounts};
+pub use value::{AttributeValue, TokenCounts, TokenUsage, Usage};
 
 /// The OpenTelemetry API that Lens uses, so that a program can be sure to use the same version.
 pub use opentelemetry;
@@ -76,8 +77,10 @@ pub use http;
 #[doc(hidden)]
 pub mod __private {
     pub use core::option::Option::Some;
+    pub use opentelemetry::trace::SpanKind;
     pub use std::boxed::Box;
 
+    pub use crate::group::Bucket;
     pub use crate::outcome::{AnyOutcome, ByType, FutureOutcome, ResultOutcome};
     pub use crate::span::{enter, followed, guard, never, traced};
 }

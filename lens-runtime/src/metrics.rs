@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, Severity};
@@ -171,6 +172,8 @@ pub(crate) struct ModelCall {
     /// Tokens of each request.
     pub(crate) input: Vec<u64>,
     pub(crate) output: Vec<u64>,
+    /// How long each request took, if that was said.
+    pub(crate) latencies: Vec<Duration>,
     /// Whether `tokens` or `operation` was given, which is what makes it a call to a model.
     pub(crate) counted: bool,
 }
@@ -199,6 +202,12 @@ impl ModelCall {
             attributes.pop();
         }
         attributes.extend(error_type.map(|name| KeyValue::new(semconv::ERROR_TYPE, name)));
-        instruments.operation_duration.record(seconds, &attributes);
+        // Where a call is many requests, its own duration is that of none of them.
+        if self.latencies.is_empty() {
+            instruments.operation_duration.record(seconds, &attributes);
+        }
+        for latency in &self.latencies {
+            instruments.operation_duration.record(latency.as_secs_f64(), &attributes);
+        }
     }
 }

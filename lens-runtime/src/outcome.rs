@@ -5,6 +5,8 @@
 //! traits have a method of the same name, implemented with more or fewer references; method
 //! resolution tries them in a fixed order.
 
+use std::convert::Infallible;
+
 /// The outcome of a call, as `rl.outcome` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -59,14 +61,19 @@ pub struct ByType<'a, T>(pub &'a T);
 pub trait ResultOutcome<'a> {
     /// The type of the value in `Ok`.
     type Value;
+    /// The type of the value in `Err`.
+    type Error;
     /// What failed, if something did.
     fn failure(&self) -> Option<Failure>;
     /// The successful value, if there is one.
     fn success(&self) -> Option<&'a Self::Value>;
+    /// The error, if there is one.
+    fn error(&self) -> Option<&'a Self::Error>;
 }
 
 impl<'a, T, E> ResultOutcome<'a> for &ByType<'a, Result<T, E>> {
     type Value = T;
+    type Error = E;
 
     fn failure(&self) -> Option<Failure> {
         Failure::of(self.0)
@@ -74,6 +81,10 @@ impl<'a, T, E> ResultOutcome<'a> for &ByType<'a, Result<T, E>> {
 
     fn success(&self) -> Option<&'a T> {
         self.0.as_ref().ok()
+    }
+
+    fn error(&self) -> Option<&'a E> {
+        self.0.as_ref().err()
     }
 }
 
@@ -109,6 +120,8 @@ pub trait AnyOutcome<'a> {
     fn failure(&self) -> Option<Failure>;
     /// The value.
     fn success(&self) -> Option<&'a Self::Value>;
+    /// None.
+    fn error(&self) -> Option<&'a Infallible>;
 }
 
 impl<'a, T> AnyOutcome<'a> for ByType<'a, T> {
@@ -120,5 +133,9 @@ impl<'a, T> AnyOutcome<'a> for ByType<'a, T> {
 
     fn success(&self) -> Option<&'a T> {
         Some(self.0)
+    }
+
+    fn error(&self) -> Option<&'a Infallible> {
+        None
     }
 }

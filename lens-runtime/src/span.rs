@@ -7,12 +7,14 @@
 //!
 //! Nothing here knows of configuration, exporters or OTLP.
 
+use std::error::Error;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
-use opentelemetry::trace::{Status, TraceContextExt, Tracer as _};
+use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Context, ContextGuard, KeyValue};
 use opentelemetry_sdk::trace::SpanData;
 use pin_project_lite::pin_project;
@@ -22,7 +24,7 @@ use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
 use crate::outcome::{Failure, Outcome};
 use crate::pipeline::{self, Pipeline};
-use crate::value::{AttributeValue, TokenCounts};
+use crate::value::{AttributeValue, TokenCounts, TokenUsage};
 use crate::{semconv, step};
 
 /// Opens a call, if its group is wanted. `describe` runs only then.
@@ -55,7 +57,16 @@ pub(crate) fn begin(group: &'static SpanGroup) -> Option<Entry> {
         return None;
     }
     let spans = spans && pipeline.tracer.is_some();
-    Some(Entry { pipeline, group, spans, name: "", attributes: Vec::new(), step: None, model_call: None })
+    Some(Entry {
+        pipeline,
+        group,
+        spans,
+        name: "",
+        attributes: Vec::new(),
+        step: None,
+        model_call: None,
+        of_span: OfSpan::default(),
+    })
 }
 
 /// A call about to begin, while the annotation describes it.
@@ -67,6 +78,26 @@ pub struct Entry {
     attributes: Vec<KeyValue>,
     step: Option<u64>,
     model_call: Option<Box<ModelCall>>,
+    of_span: OfSpan,
+}
+
+/// What an annotation may say of its span and rarely does.
+#[derive(Default)]
+struct OfSpan {
+    kind: Option<SpanKind>,
+    counts_as: CountsAs,
+    parent: Option<SpanContext>,
+    links: Vec<Link>,
+}
+
+/// What the time of a span counts as.
+#[derive(Clone, Copy, Default)]
+enum CountsAs {
+    /// What its group says.
+    #[default]
+    ItsGroup,
+    Bucket(Bucket),
+    Umbrella,
 }
 
 impl Entry {
@@ -88,6 +119,32 @@ impl Entry {
     /// The number of the training step that begins here. A number that is negative is none.
     pub fn step(&mut self, number: impl TryInto<u64>) {
         self.step = number.try_into().ok();
+    }
+
+    /// The span's kind.
+    pub fn kind(&mut self, kind: SpanKind) {
+        self.of_span.kind = Some(kind);
+    }
+
+    /// What the span's time counts as, instead of what its group says.
+    pub fn bucket(&mut self, bucket: Bucket) {
+        self.of_span.counts_as = CountsAs::Bucket(bucket);
+    }
+
+    /// The span encloses others, though its group is one of leaves: it has no bucket.
+    pub fn umbrella(&mut self) {
+        self.of_span.counts_as = CountsAs::Umbrella;
+    }
+
+    /// The span's parent, instead of the current one.
+    pub fn parent(&mut self, parent: &(impl SpanRef + ?Sized)) {
+        self.of_span.parent = parent.span_context();
+    }
+
+    /// Spans that this one has to do with.
+    pub fn links<I: IntoIterator<Item: SpanRef>>(&mut self, spans: I) {
+        let contexts = spans.into_iter().filter_map(|span| span.span_context());
+        self.of_span.links.extend(contexts.map(|context| Link::new(context, Vec::new(), 0)));
     }
 
     /// `gen_ai.request.model`.
@@ -121,8 +178,74 @@ impl Entry {
         counts.append_to(&mut model_call.output);
     }
 
+    /// Tokens of both sides, known at entry.
+    pub fn usage<Shape>(&mut self, usage: impl TokenUsage<Shape>) {
+        let model_call = self.model_call();
+        model_call.counted = true;
+        usage.append_to(&mut model_call.input, &mut model_call.output);
+    }
+
+    /// How long each request took, known at entry.
+    pub fn latencies(&mut self, latencies: impl IntoIterator<Item = Duration>) {
+        let model_call = self.model_call();
+        model_call.counted = true;
+        model_call.latencies.extend(latencies);
+    }
+
     fn model_call(&mut self) -> &mut ModelCall {
         self.model_call.get_or_insert_default()
+    }
+}
+
+/// What names a span: its context, or a context in which it is current. Of a context without a span, and
+/// of `None`, there is none.
+///
+/// ```
+/// use lens_runtime::opentelemetry::Context;
+/// use lens_runtime::{rl_span, testing::Capture};
+///
+/// #[rl_span(group = Rollout, name = "rollout")]
+/// fn rollout() -> Context {
+///     Context::current()
+/// }
+///
+/// #[rl_span(group = PolicyUpdate, name = "train", links = rollouts)]
+/// fn train(rollouts: &[Context]) {}
+///
+/// let capture = Capture::new("per_step");
+/// capture.run(|| train(&[rollout(), rollout()]));
+/// assert_eq!(capture.span("train").links().len(), 2);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a span",
+    label = "expected an OpenTelemetry `Context` or `SpanContext`"
+)]
+pub trait SpanRef {
+    /// The span's context, if there is a span.
+    fn span_context(&self) -> Option<SpanContext>;
+}
+
+impl SpanRef for SpanContext {
+    fn span_context(&self) -> Option<SpanContext> {
+        self.is_valid().then(|| self.clone())
+    }
+}
+
+impl SpanRef for Context {
+    fn span_context(&self) -> Option<SpanContext> {
+        self.span().span_context().span_context()
+    }
+}
+
+impl<T: SpanRef + ?Sized> SpanRef for &T {
+    fn span_context(&self) -> Option<SpanContext> {
+        (**self).span_context()
+    }
+}
+
+impl<T: SpanRef> SpanRef for Option<T> {
+    fn span_context(&self) -> Option<SpanContext> {
+        self.as_ref().and_then(SpanRef::span_context)
     }
 }
 
@@ -140,7 +263,7 @@ pub(crate) fn record_interval(entry: Entry, began_at: SystemTime, took: Duration
 
 /// Starts the span, if there is one, and makes the context in which the body will run.
 fn open_at(entry: Entry, began_at: SystemTime) -> Open {
-    let Entry { pipeline, group, spans, name, attributes, step, model_call } = entry;
+    let Entry { pipeline, group, spans, name, attributes, step, model_call, of_span } = entry;
     let parent = Context::current();
     let began = Instant::now();
     let said = Said::default();
@@ -152,10 +275,24 @@ fn open_at(entry: Entry, began_at: SystemTime) -> Open {
         context = context.with_value(BucketScope(bucket));
     }
     if let Some(tracer) = pipeline.tracer.as_ref().filter(|_| spans) {
-        let own = own_attributes(group, &parent, &context, model_call.as_deref());
-        let builder =
+        let bucket = match of_span.counts_as {
+            CountsAs::ItsGroup => bucket(group, &parent),
+            CountsAs::Bucket(bucket) => Some(bucket),
+            CountsAs::Umbrella => None,
+        };
+        let own = own_attributes(group, bucket, &context, model_call.as_deref());
+        let mut builder =
             tracer.span_builder(name).with_start_time(began_at).with_attributes(merge(own, attributes));
-        let span = tracer.build_with_context(builder, &context);
+        builder.span_kind = of_span.kind;
+        if !of_span.links.is_empty() {
+            builder = builder.with_links(of_span.links);
+        }
+        let span = match of_span.parent {
+            Some(elsewhere) => {
+                tracer.build_with_context(builder, &context.with_remote_span_context(elsewhere))
+            }
+            None => tracer.build_with_context(builder, &context),
+        };
         context = context.with_span(span);
     }
     Open {
@@ -170,20 +307,25 @@ fn open_at(entry: Entry, began_at: SystemTime) -> Open {
         spans,
         model_call,
         settled: None,
+        told: Told::Type,
         running: false,
         is_discarded: false,
     }
 }
 
+/// What the time of a span counts as: as its group says, unless a span around it says otherwise.
+fn bucket(group: &SpanGroup, parent: &Context) -> Option<Bucket> {
+    let scope = parent.get::<BucketScope>().map(|scope| scope.0);
+    group.bucket().map(|own| scope.unwrap_or(own))
+}
+
 /// The attributes that Lens gives every span.
 fn own_attributes(
     group: &SpanGroup,
-    parent: &Context,
+    bucket: Option<Bucket>,
     around: &Context,
     model_call: Option<&ModelCall>,
 ) -> impl Iterator<Item = KeyValue> {
-    let scope = parent.get::<BucketScope>().map(|scope| scope.0);
-    let bucket = group.bucket().map(|own| scope.unwrap_or(own));
     let model_call = model_call.map(|call| {
         [
             (semconv::GEN_AI_OPERATION_NAME, &call.operation),
@@ -277,6 +419,50 @@ impl Call {
         }
     }
 
+    /// Tokens of both sides, from the successful value.
+    pub fn usage<'a, T, U: TokenUsage<Shape>, Shape>(
+        &mut self,
+        value: &'a T,
+        usage: impl FnOnce(&'a T) -> U,
+    ) {
+        if let Some(model_call) = self.counted() {
+            usage(value).append_to(&mut model_call.input, &mut model_call.output);
+        }
+    }
+
+    /// How long each request took, from the successful value.
+    pub fn latencies<'a, T, I: IntoIterator<Item = Duration>>(
+        &mut self,
+        value: &'a T,
+        latencies: impl FnOnce(&'a T) -> I,
+    ) {
+        if let Some(model_call) = self.counted() {
+            model_call.latencies.extend(latencies(value));
+        }
+    }
+
+    /// The error is the function's way of answering: it makes no failure of the span.
+    pub fn hide_error(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.told = Told::Nothing;
+        }
+    }
+
+    /// The error is told with its text.
+    pub fn error_message(&mut self, error: &(impl fmt::Display + ?Sized)) {
+        if let Some(open) = &mut self.0 {
+            open.told = Told::Text(error.to_string());
+        }
+    }
+
+    /// The error is told with its text and those of its causes.
+    pub fn error_chain(&mut self, error: &(impl Error + 'static)) {
+        let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |&error| error.source());
+        if let Some(open) = &mut self.0 {
+            open.told = Told::Text(causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
+        }
+    }
+
     /// The body returned; this is how it went.
     pub fn settle(&mut self, failure: Option<Failure>) {
         if let Some(open) = &mut self.0 {
@@ -343,8 +529,21 @@ struct Open {
     spans: bool,
     model_call: Option<Box<ModelCall>>,
     settled: Option<Outcome>,
+    told: Told,
     running: bool,
     is_discarded: bool,
+}
+
+/// What is told of an error.
+#[derive(Default)]
+enum Told {
+    /// Its type.
+    #[default]
+    Type,
+    /// Nothing: the span has not failed.
+    Nothing,
+    /// Its type and this.
+    Text(String),
 }
 
 impl Open {
@@ -382,12 +581,15 @@ impl Open {
         }
         let span = self.context.span();
         span.set_attribute(KeyValue::new(semconv::OUTCOME, outcome.as_str()));
-        if let Some(error_type) = outcome.error_type() {
+        if let Some(error_type) = outcome.error_type()
+            && !matches!((outcome, &self.told), (Outcome::Error(_), Told::Nothing))
+        {
             span.set_attribute(KeyValue::new(semconv::ERROR_TYPE, error_type));
-            span.set_status(Status::error(match outcome {
-                Outcome::Panic => "panic",
-                _ => "",
-            }));
+            span.set_status(match (outcome, &self.told) {
+                (Outcome::Panic, _) => Status::error("panic"),
+                (_, Told::Text(text)) => Status::error(text.clone()),
+                (_, Told::Type | Told::Nothing) => Status::error(""),
+            });
         }
         if let Some(model_call) = &self.model_call {
             let sides = [

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use opentelemetry::logs::{AnyValue, LoggerProvider as _};
 use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry::trace::{FutureExt as _, SpanId, Status, TraceId, TracerProvider as _};
+use opentelemetry::trace::{FutureExt as _, Link, SpanId, SpanKind, Status, TraceId, TracerProvider as _};
 use opentelemetry::{Context, InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord, SdkLoggerProvider};
@@ -189,6 +189,16 @@ impl CapturedSpan {
     /// The status.
     pub fn status(&self) -> &Status {
         &self.0.status
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &SpanKind {
+        &self.0.span_kind
+    }
+
+    /// The links, in order.
+    pub fn links(&self) -> &[Link] {
+        &self.0.links
     }
 
     /// The trace's id.

@@ -234,3 +234,55 @@ macro_rules! token_counts {
 }
 
 token_counts!(u8, u16, u32, u64, usize);
+
+/// The tokens of both sides: what `tokens = …` may stand for. A pair of what each side may be, one number
+/// or an iterable of one number per request, or [`Usage`].
+///
+/// ```
+/// use lens_runtime::{rl_span, testing::Capture};
+///
+/// #[rl_span(group = Generation, name = "generate", tokens = |answers| answers.iter().copied().unzip::<_, _, Vec<_>, Vec<_>>())]
+/// fn generate() -> Vec<(u32, u32)> {
+///     vec![(3, 5), (3, 7)]
+/// }
+///
+/// let capture = Capture::new("generation");
+/// capture.run(generate);
+/// assert_eq!(capture.spans()[0].attribute("gen_ai.usage.output_tokens").unwrap().to_string(), "12");
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the token usage of a call",
+    label = "expected a pair of input and output tokens, or `lens_runtime::Usage`"
+)]
+pub trait TokenUsage<Shape> {
+    /// Appends the counts of both sides, one for each request.
+    fn append_to(self, input: &mut Vec<u64>, output: &mut Vec<u64>);
+}
+
+impl<I: TokenCounts<A>, O: TokenCounts<B>, A, B> TokenUsage<(A, B)> for (I, O) {
+    fn append_to(self, input: &mut Vec<u64>, output: &mut Vec<u64>) {
+        self.0.append_to(input);
+        self.1.append_to(output);
+    }
+}
+
+/// The tokens of one request.
+///
+/// ```
+/// let usage = lens_runtime::Usage { input: 12, output: 30 };
+/// # assert_eq!(usage.input + usage.output, 42);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub input: u64,
+    /// Tokens of the answer.
+    pub output: u64,
+}
+
+impl TokenUsage<One> for Usage {
+    fn append_to(self, input: &mut Vec<u64>, output: &mut Vec<u64>) {
+        input.push(self.input);
+        output.push(self.output);
+    }
+}
