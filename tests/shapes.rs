@@ -200,3 +200,127 @@ mod guarded {
         assert_eq!(capture.tree(), "caller (ok)\n");
     }
 }
+
+mod returned_streams {
+    use std::collections::VecDeque;
+
+    use futures_core::Stream;
+
+    use super::*;
+
+    /// Waits once before each item, and has a span for each.
+    struct Chunks(VecDeque<Result<u32, &'static str>>, bool);
+
+    impl Stream for Chunks {
+        type Item = Result<u32, &'static str>;
+
+        fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            self.1 = !self.1;
+            if self.1 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            inner();
+            Poll::Ready(self.0.pop_front())
+        }
+    }
+
+    fn chunks(items: &[Result<u32, &'static str>]) -> Chunks {
+        Chunks(items.iter().copied().collect(), false)
+    }
+
+    #[rl_span(group = Generation, name = "stream", tokens(input = 5_u32, output = |tokens| *tokens))]
+    fn stream(items: &[Result<u32, &'static str>]) -> impl Stream<Item = Result<u32, &'static str>> + use<> {
+        chunks(items)
+    }
+
+    #[rl_span(group = Generation, name = "boxed")]
+    fn boxed(fail: bool) -> Pin<Box<dyn Stream<Item = Result<u32, &'static str>> + Send>> {
+        if fail {
+            return Box::pin(chunks(&[Err("no")]));
+        }
+        Box::pin(chunks(&[Ok(1)]))
+    }
+
+    #[rl_span(group = Rollout, name = "consumer")]
+    fn consumes() {}
+
+    /// Takes so many items, with work of its own after each.
+    async fn take<S>(mut stream: Pin<&mut S>, most: usize) -> usize
+    where
+        S: Stream<Item = Result<u32, &'static str>> + ?Sized,
+    {
+        let mut taken = 0;
+        while taken < most {
+            match std::future::poll_fn(|cx| stream.as_mut().poll_next(cx)).await {
+                Some(_) => consumes(),
+                None => break,
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    #[tokio::test]
+    async fn fault_14_a_stream_is_recorded_until_its_end() {
+        let capture = Capture::new("per_step");
+        let taken = capture
+            .run_async(async { take(std::pin::pin!(stream(&[Ok(3), Ok(4)])), usize::MAX).await })
+            .await;
+        assert_eq!(taken, 2);
+        // What the consumer does between two items is not the stream's.
+        assert_eq!(
+            capture.tree(),
+            "stream (ok)\n  inner (ok)\n  inner (ok)\n  inner (ok)\nconsumer (ok)\nconsumer (ok)\n"
+        );
+        let span = capture.span("stream");
+        let text = |key: &str| span.attribute(key).unwrap().to_string();
+        assert_eq!(text("rl.stream.items"), "2");
+        assert_eq!(text("gen_ai.usage.input_tokens"), "5");
+        assert_eq!(text("gen_ai.usage.output_tokens"), "7");
+        assert!(span.attribute("rl.stream.time_to_first_item").is_some());
+        // The tokens of all items are those of one request.
+        let usage = capture.points("gen_ai.client.token.usage");
+        assert!(usage.iter().all(|point| point.count == 1), "{usage:?}");
+    }
+
+    #[tokio::test]
+    async fn fault_14_a_stream_that_is_dropped_has_counted_so_far() {
+        let capture = Capture::new("per_step");
+        capture.run_async(async { take(std::pin::pin!(stream(&[Ok(3), Ok(4), Ok(5)])), 1).await }).await;
+        let span = capture.span("stream");
+        assert_eq!(span.outcome().as_deref(), Some("cancelled"));
+        assert_eq!(span.attribute("rl.stream.items").unwrap().to_string(), "1");
+        assert_eq!(span.attribute("gen_ai.usage.output_tokens").unwrap().to_string(), "3");
+    }
+
+    #[tokio::test]
+    async fn a_stream_with_an_error_ends_with_it() {
+        let capture = Capture::new("per_step");
+        capture.run_async(async { take(std::pin::pin!(stream(&[Ok(3), Err("no")])), 2).await }).await;
+        assert_eq!(capture.span("stream").outcome().as_deref(), Some("error"));
+        let capture = Capture::new("generation");
+        capture.run_async(async { take(boxed(true).as_mut(), 5).await }).await;
+        capture.run_async(async { take(boxed(false).as_mut(), 5).await }).await;
+        let outcomes: Vec<_> = capture
+            .spans()
+            .iter()
+            .filter(|span| span.name() == "boxed")
+            .map(|span| span.outcome().unwrap())
+            .collect();
+        assert_eq!(outcomes, ["error", "ok"]);
+    }
+
+    #[test]
+    fn a_stream_that_nobody_polls_is_nothing() {
+        let capture = Capture::new("per_step");
+        capture.run(|| drop(stream(&[Ok(1)])));
+        assert_eq!(capture.tree(), "");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_off_is_what_it_was() {
+        assert_eq!(stream(&[Ok(1)]).size_hint(), chunks(&[Ok(1)]).size_hint());
+        assert_eq!(take(std::pin::pin!(stream(&[Ok(1), Ok(2)])), 9).await, 2);
+    }
+}

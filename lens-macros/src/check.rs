@@ -28,9 +28,11 @@ pub(crate) enum Form {
     Guard,
     /// The function returns a future, and the call lasts until that is done.
     Future(Returned),
+    /// The function returns a stream, and the call lasts until that is at its end, or dropped.
+    Stream(Returned),
 }
 
-/// How a future is returned.
+/// How a future or a stream is returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Returned {
     /// As `impl Future`.
@@ -69,8 +71,10 @@ pub(crate) fn plan(args: TokenStream, item: TokenStream) -> Result<Plan, Errors>
         check_attribute_keys(args, &mut errors);
     }
     let form = function.as_ref().map(form);
-    if let (Some(args), Some((Form::Guard, Some(reason)))) = (&args, &form) {
-        no_result_in_a_guard(args, reason, &mut errors);
+    match (&args, &form) {
+        (Some(args), Some((Form::Guard, Some(reason)))) => no_result_in_a_guard(args, reason, &mut errors),
+        (Some(args), Some((Form::Stream(_), _))) => no_result_of_a_stream(args, &mut errors),
+        _ => {}
     }
     match (args, function, form) {
         (Some(args), Some(function), Some((form, _))) if errors.is_empty() => {
@@ -90,12 +94,27 @@ fn form(function: &Function) -> (Form, Option<&'static str>) {
     let is_track_caller =
         function.attributes.iter().any(|attribute| attribute.path().is_ident("track_caller"));
     match ty.map(|ty| (ty, lazy_kind(ty))) {
-        Some((Type::ImplTrait(_), Some("future"))) => (Form::Future(Returned::Opaque), None),
-        Some((_, Some(_))) => (Form::Future(Returned::Boxed), None),
+        Some((ty, Some(kind))) => {
+            let returned = if matches!(ty, Type::ImplTrait(_)) { Returned::Opaque } else { Returned::Boxed };
+            let form = if kind == "stream" { Form::Stream(returned) } else { Form::Future(returned) };
+            (form, None)
+        }
         Some((Type::Never(_), None)) => (Form::Guard, Some("never returns")),
         Some((Type::ImplTrait(_), None)) => (Form::Guard, Some("returns an `impl Trait`")),
         _ if is_track_caller => (Form::Guard, Some("is `#[track_caller]`")),
         _ => (Form::Value, None),
+    }
+}
+
+/// A stream has many items and an attribute one value; of items only tokens are counted.
+fn no_result_of_a_stream(args: &Args, errors: &mut Errors) {
+    let attributes = args.attributes.iter().map(|attribute| &attribute.value);
+    for value in attributes.chain(&args.latencies) {
+        if let Value::OfResult(closure) = value {
+            let text = "a stream has many items; give a value that is known when the call begins, or use \
+                        `lens_runtime::set` in the stream";
+            errors.push(syn::Error::new(closure.span(), text));
+        }
     }
 }
 
@@ -196,18 +215,21 @@ fn no_poll(signature: &Signature) -> Option<syn::Error> {
         .then(|| syn::Error::new(signature.ident.span(), text))
 }
 
-/// A function that hands out a future or a stream is done before its work begins. A future by itself is
-/// followed until it is done; one that is part of something else, and a stream, cannot be: the duration
-/// would be a lie close to zero.
+/// A function that hands out a future or a stream is done before its work begins. One by itself is followed
+/// until it is done; one that is part of something else cannot be: the duration would be a lie close to
+/// zero.
 fn no_hidden_future(signature: &Signature) -> Option<syn::Error> {
     let ReturnType::Type(_, ty) = &signature.output else {
         return None;
     };
     let kind = lazy_kind(ty)?;
     let way_out = match (kind, signature.asyncness.is_some()) {
-        ("stream", _) => "annotate the function that consumes the stream",
-        (_, true) => "await it in here, or annotate the function that awaits it",
         (_, false) if is_followed(ty) => return None,
+        ("stream", true) => {
+            "make it a plain `fn` that returns `impl Stream`, or annotate the function that consumes the stream"
+        }
+        ("stream", false) => "return `impl Stream` or `Pin<Box<dyn Stream>>` and nothing beside it",
+        (_, true) => "await it in here, or annotate the function that awaits it",
         (_, false) => {
             "return `impl Future` or `Pin<Box<dyn Future>>` and nothing beside it, or make it an `async fn`"
         }
@@ -220,7 +242,7 @@ fn no_hidden_future(signature: &Signature) -> Option<syn::Error> {
     ))
 }
 
-/// Whether a type is a future by itself, of a kind that can be wrapped.
+/// Whether a type is a future or a stream by itself, of a kind that can be wrapped.
 fn is_followed(ty: &Type) -> bool {
     match ty {
         Type::Paren(ty) => is_followed(&ty.elem),
@@ -231,11 +253,13 @@ fn is_followed(ty: &Type) -> bool {
             }
             _ => false,
         }),
-        Type::Path(_) => last_segment(ty)
-            .is_some_and(|name| ["Pin", "BoxFuture", "LocalBoxFuture"].iter().any(|known| name == known)),
+        Type::Path(_) => last_segment(ty).is_some_and(|name| ALIASES.iter().any(|known| name == known)),
         _ => false,
     }
 }
+
+/// Boxes that are wrapped into another one of their kind.
+const ALIASES: &[&str] = &["Pin", "BoxFuture", "LocalBoxFuture", "BoxStream", "LocalBoxStream"];
 
 /// A key names one value: of two with the same key a backend keeps either.
 fn check_attribute_keys(args: &Args, errors: &mut Errors) {

@@ -26,7 +26,8 @@
 //! With `async fn`, the body is run by
 //! `let (mut call, out) = rt::traced(call, async move { edge; body }).await;`
 //! where the edge gives the body the return type to coerce to. Where a future is returned, what settles
-//! the call goes along with it: `rt::followed(call, out, |call, out| { … })`. And what cannot stand in a
+//! the call goes along with it: `rt::followed(call, out, |call, out| { … })`; so it does with a stream,
+//! `rt::streamed(…)`, for each item. And what cannot stand in a
 //! closure stays where it is: `let _guard = rt::guard(rt::enter(…)); { body }`.
 //!
 //! Names of ours are invisible to the user's tokens (mixed-site hygiene), and every path goes
@@ -52,20 +53,20 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
         (Form::Value, None) => {
             let (run, settle) = (
                 run_sync(args, function),
-                settle(args, function, &quote_spanned! {Span::mixed_site()=> out }),
+                settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out }),
             );
             quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #settle out }
         }
         (Form::Value, Some(_)) => {
             let (run, settle) = (
                 run_async(args, function),
-                settle(args, function, &quote_spanned! {Span::mixed_site()=> out }),
+                settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out }),
             );
             quote_spanned! {Span::mixed_site()=> let call = #call; #run #settle out }
         }
-        (Form::Future(returned), _) => {
+        (Form::Future(returned) | Form::Stream(returned), _) => {
             let run = run_sync(args, function);
-            let follow = follow(args, function, *returned);
+            let follow = follow(args, function, *form, *returned);
             quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #follow }
         }
         (Form::Guard, _) => {
@@ -186,11 +187,15 @@ fn run_async(args: &Args, function: &Function) -> TokenStream {
     }
 }
 
-/// The future that was returned, within the call.
-fn follow(args: &Args, function: &Function, returned: Returned) -> TokenStream {
+/// The future or stream that was returned, within the call.
+fn follow(args: &Args, function: &Function, form: Form, returned: Returned) -> TokenStream {
     let rt = private(args, Span::mixed_site());
-    let settle = settle(args, function, &quote_spanned! {Span::mixed_site()=> *out });
-    let followed = quote_spanned! {Span::mixed_site()=> #rt::followed(call, out, |call, out| { #settle }) };
+    let settle = settle(args, function, form, &quote_spanned! {Span::mixed_site()=> *out });
+    let follow = syn::Ident::new(
+        if matches!(form, Form::Stream(_)) { "streamed" } else { "followed" },
+        Span::mixed_site(),
+    );
+    let followed = quote_spanned! {Span::mixed_site()=> #rt::#follow(call, out, |call, out| { #settle }) };
     match returned {
         Returned::Opaque => followed,
         // One that is off stays the box that it is.
@@ -201,7 +206,7 @@ fn follow(args: &Args, function: &Function, returned: Returned) -> TokenStream {
 }
 
 /// The statements that look at the result, which is the place `out`, run only when the call is recorded.
-fn settle(args: &Args, function: &Function, out: &TokenStream) -> TokenStream {
+fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> TokenStream {
     let rt = private(args, Span::mixed_site());
     let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
         Value::OfResult(closure) => {
@@ -232,6 +237,11 @@ fn settle(args: &Args, function: &Function, out: &TokenStream) -> TokenStream {
         ReturnType::Type(_, ty) => quote_spanned! {at(ty)=> #by_type.failure() },
         ReturnType::Default => quote_spanned! {Span::mixed_site()=> #by_type.failure() },
     };
+    let settle = syn::Ident::new(
+        // A stream goes on after an item.
+        if matches!(form, Form::Stream(_)) { "settle_item" } else { "settle" },
+        Span::mixed_site(),
+    );
     let told = args.err.as_ref().and_then(|(word, policy)| {
         let method = match policy {
             ErrorPolicy::Status => return None,
@@ -248,7 +258,7 @@ fn settle(args: &Args, function: &Function, out: &TokenStream) -> TokenStream {
         if call.is_on() {
             #[allow(unused_imports)]
             use #rt::{AnyOutcome as _, FutureOutcome as _, ResultOutcome as _};
-            call.settle(#failure);
+            call.#settle(#failure);
             #told
             #of_result
         }

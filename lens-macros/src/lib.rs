@@ -102,7 +102,10 @@ use proc_macro::TokenStream;
 ///
 /// A function that returns `impl Future` or `Pin<Box<dyn Future>>` (as `#[async_trait]` makes them of
 /// methods) is recorded from the call until that future is done; one that is never polled counts as
-/// nothing, like an `async fn`.
+/// nothing, like an `async fn`. One that returns `impl Stream` or `Pin<Box<dyn Stream>>` is recorded until
+/// the end of the stream, or until it is dropped, with the number of its items and the time to the first.
+/// Its outcome is `error` if one of its items is an `Err`; closures of `tokens` get each item, and what they
+/// count is that of one request. What the consumer does between two items is not the stream's.
 ///
 /// What cannot stand in a closure keeps its body where it is: functions that are `#[track_caller]`, that
 /// never return (`-> !`) or that return another `impl Trait`. Their outcome is `ok` or `panic`, also where
@@ -110,8 +113,8 @@ use proc_macro::TokenStream;
 ///
 /// # What is refused
 ///
-/// `const fn`, functions that return a future as part of something else or by a type of its own, or a
-/// stream, `Future::poll`, trait methods without a body and whole `impl` blocks are compile errors that
+/// `const fn`, functions that return a future or stream as part of something else, or a future by a type of
+/// its own, `Future::poll`, trait methods without a body and whole `impl` blocks are compile errors that
 /// say what to annotate instead.
 #[proc_macro_attribute]
 pub fn rl_span(args: TokenStream, item: TokenStream) -> TokenStream {

@@ -82,5 +82,5 @@ pub mod __private {
 
     pub use crate::group::Bucket;
     pub use crate::outcome::{AnyOutcome, ByType, FutureOutcome, ResultOutcome};
-    pub use crate::span::{enter, followed, guard, never, traced};
+    pub use crate::span::{enter, followed, guard, never, streamed, traced};
 }

@@ -35,6 +35,10 @@ names! {
     NUM_GENERATIONS_PER_PROMPT = "rl.num_generations_per_prompt";
     /// The training step at which an evaluation ran.
     STEP = "rl.step";
+    /// How many items a stream gave, of a call that returned one.
+    STREAM_ITEMS = "rl.stream.items";
+    /// How long the first item of a stream took from the call on, in seconds.
+    STREAM_TIME_TO_FIRST_ITEM = "rl.stream.time_to_first_item";
     /// The type of the error with which a call ended.
     ERROR_TYPE = "error.type";
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_core::Stream;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Context, ContextGuard, KeyValue};
 use opentelemetry_sdk::trace::SpanData;
@@ -470,6 +471,48 @@ impl Call {
         }
     }
 
+    /// An item of a stream came; if it is an error, that is how the call went.
+    pub fn settle_item(&mut self, failure: Option<Failure>) {
+        if failure.is_some() {
+            self.settle(failure);
+        }
+    }
+
+    /// A stream is at its end.
+    fn settle_end(&mut self) {
+        if self.0.as_ref().is_some_and(|open| open.settled.is_none()) {
+            self.settle(None);
+        }
+    }
+
+    /// The first item of a stream came.
+    fn first_item(&mut self) {
+        if let Some(open) = &self.0 {
+            let seconds = open.began.elapsed().as_secs_f64();
+            open.set_attribute(KeyValue::new(semconv::STREAM_TIME_TO_FIRST_ITEM, seconds));
+        }
+    }
+
+    /// For how many requests each side has tokens.
+    fn counts(&self) -> [usize; 2] {
+        let call = self.0.as_ref().and_then(|open| open.model_call.as_ref());
+        call.map_or([0, 0], |call| [call.input.len(), call.output.len()])
+    }
+
+    /// No item will come any more. What was counted of each item since `counted` is one request's.
+    fn end_stream(&mut self, items: u64, counted: [usize; 2]) {
+        let Some(open) = &mut self.0 else { return };
+        open.set_attribute(KeyValue::new(semconv::STREAM_ITEMS, i64::try_from(items).unwrap_or(i64::MAX)));
+        if let Some(call) = &mut open.model_call {
+            for (side, before) in [&mut call.input, &mut call.output].into_iter().zip(counted) {
+                let of_items = side.split_off(before);
+                if !of_items.is_empty() {
+                    side.push(of_items.iter().fold(0, |sum, count| sum.saturating_add(*count)));
+                }
+            }
+        }
+    }
+
     /// Makes the span current while the body runs on this thread. Until `pause` or `settle`, the
     /// body is running: if the call ends before, a panic ended it.
     #[inline]
@@ -728,6 +771,85 @@ impl<F: Future, S: FnOnce(&mut Call, &F::Output)> Future for Followed<F, S> {
             settle(&mut call, &out);
         }
         Poll::Ready(out)
+    }
+}
+
+/// A stream that an annotated function returned, within the call that made it. `settle` looks at each
+/// item.
+pub fn streamed<S: Stream, F: FnMut(&mut Call, &S::Item)>(
+    mut call: Call,
+    stream: S,
+    settle: F,
+) -> Streamed<S, F> {
+    call.pause();
+    let counted = call.counts();
+    Streamed { call, stream: Some(stream), settle, counted, items: 0, was_polled: false }
+}
+
+pin_project! {
+    /// The stream that an annotated function returned. Its call lasts until the end of the stream, or until
+    /// it is dropped; its consumer's time between two items is in it, its consumer's work is not.
+    pub struct Streamed<S, F> {
+        call: Call,
+        // Emptied at the end, or by a drop before that, while the span is still current.
+        #[pin]
+        stream: Option<S>,
+        settle: F,
+        // How many requests had tokens before the first item.
+        counted: [usize; 2],
+        items: u64,
+        was_polled: bool,
+    }
+
+    impl<S, F> PinnedDrop for Streamed<S, F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(open) = this.call.0.as_ref() {
+                let _attached = open.attach();
+                this.stream.set(None);
+            }
+            match *this.was_polled {
+                true => this.call.end_stream(*this.items, *this.counted),
+                false => this.call.discard(),
+            }
+        }
+    }
+}
+
+impl<S: Stream, F: FnMut(&mut Call, &S::Item)> Stream for Streamed<S, F> {
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Option<S::Item>> {
+        let mut this = self.project();
+        *this.was_polled = true;
+        let Some(stream) = this.stream.as_mut().as_pin_mut() else {
+            return Poll::Ready(None);
+        };
+        let attached = this.call.resume();
+        let next = stream.poll_next(cx);
+        drop(attached);
+        this.call.pause();
+        match ready!(next) {
+            Some(item) => {
+                if *this.items == 0 {
+                    this.call.first_item();
+                }
+                *this.items += 1;
+                (this.settle)(this.call, &item);
+                Poll::Ready(Some(item))
+            }
+            None => {
+                this.stream.set(None);
+                this.call.settle_end();
+                this.call.end_stream(*this.items, *this.counted);
+                drop(std::mem::replace(this.call, Call::off()));
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.stream.as_ref().map_or((0, Some(0)), Stream::size_hint)
     }
 }
 
