@@ -1,0 +1,387 @@
+//! What happens when a call is recorded?
+//!
+//! The way of a call: [`enter`] passes the gate, or leaves; an [`Entry`] is described by the
+//! annotation and becomes a [`Call`], which is open until it is dropped; `run` or `follow` runs the
+//! body in the span's context; `settle` learns from the result how it went. Whatever ends a call,
+//! it ends in one place, [`Open`]'s `drop`, with exactly one outcome.
+//!
+//! Nothing here knows of configuration, exporters or OTLP.
+
+mod entry;
+mod follow;
+mod settle;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use opentelemetry::trace::{Status, TraceContextExt as _, Tracer as _};
+use opentelemetry::{Context, ContextGuard, KeyValue};
+use opentelemetry_sdk::trace::SpanData;
+
+pub(crate) use entry::Entry;
+pub use entry::SpanRef;
+use entry::{CountsAs, OfSpan};
+pub(crate) use follow::Guard;
+pub use follow::{followed, guard, streamed, traced};
+
+use crate::current::Said;
+use crate::group::{Bucket, SpanGroup};
+use crate::metrics::ModelCall;
+use crate::outcome::{Failure, Outcome};
+use crate::pipeline::{self, Pipeline};
+use crate::{semconv, step};
+
+/// Opens a call, if its group is wanted. `describe` runs only then.
+#[inline]
+pub fn enter(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) -> Call {
+    match group.is_off() {
+        true => Call(None),
+        false => enter_recorded(group, describe),
+    }
+}
+
+/// Out of line, so that a call that is off pays for none of it with its stack frame.
+#[cold]
+#[inline(never)]
+fn enter_recorded(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) -> Call {
+    match begin(group) {
+        None => Call(None),
+        Some(mut entry) => {
+            describe(&mut entry);
+            open(entry)
+        }
+    }
+}
+
+/// What a call needs that is about to begin; `None` if it is not recorded.
+pub(crate) fn begin(group: &'static SpanGroup) -> Option<Entry> {
+    let wanted = group.wanted();
+    let (pipeline, spans) = pipeline::for_call(group, wanted)?;
+    if Context::map_current(Context::is_telemetry_suppressed) {
+        return None;
+    }
+    let spans = spans && pipeline.tracer.is_some();
+    Some(Entry {
+        pipeline,
+        group,
+        spans,
+        name: "",
+        attributes: Vec::new(),
+        step: None,
+        model_call: None,
+        of_span: OfSpan::default(),
+    })
+}
+
+/// Begins the call, now.
+pub(crate) fn open(entry: Entry) -> Call {
+    Call(Some(Box::new(open_at(entry, SystemTime::now()))))
+}
+
+/// Records a call that is over.
+pub(crate) fn record_interval(entry: Entry, began_at: SystemTime, took: Duration) {
+    let mut open = open_at(entry, began_at);
+    open.took = Some(took);
+    open.settled = Some(Outcome::Ok);
+}
+
+/// Starts the span, if there is one, and makes the context in which the body will run.
+fn open_at(entry: Entry, began_at: SystemTime) -> Open {
+    let Entry { pipeline, group, spans, name, attributes, step, model_call, of_span } = entry;
+    let parent = Context::current();
+    let began = Instant::now();
+    let said = Said::default();
+    let mut context = parent.with_value(said.clone());
+    if let Some(number) = step {
+        context = step::within(&context, number);
+    }
+    if let Some(bucket) = group.scope() {
+        context = context.with_value(BucketScope(bucket));
+    }
+    if let Some(tracer) = pipeline.tracer.as_ref().filter(|_| spans) {
+        let bucket = match of_span.counts_as {
+            CountsAs::ItsGroup => bucket(group, &parent),
+            CountsAs::Bucket(bucket) => Some(bucket),
+            CountsAs::Umbrella => None,
+        };
+        let own = own_attributes(group, bucket, &context, model_call.as_deref());
+        let mut builder =
+            tracer.span_builder(name).with_start_time(began_at).with_attributes(merge(own, attributes));
+        builder.span_kind = of_span.kind;
+        if !of_span.links.is_empty() {
+            builder = builder.with_links(of_span.links);
+        }
+        let span = match of_span.parent {
+            Some(elsewhere) => {
+                tracer.build_with_context(builder, &context.with_remote_span_context(elsewhere))
+            }
+            None => tracer.build_with_context(builder, &context),
+        };
+        context = context.with_span(span);
+    }
+    Open {
+        pipeline,
+        group,
+        name,
+        began,
+        began_at,
+        took: None,
+        context,
+        said,
+        spans,
+        model_call,
+        settled: None,
+        told: Told::Type,
+        running: false,
+        is_discarded: false,
+    }
+}
+
+/// What the time of a span counts as: as its group says, unless a span around it says otherwise.
+fn bucket(group: &SpanGroup, parent: &Context) -> Option<Bucket> {
+    let scope = parent.get::<BucketScope>().map(|scope| scope.0);
+    group.bucket().map(|own| scope.unwrap_or(own))
+}
+
+/// The attributes that Lens gives every span.
+fn own_attributes(
+    group: &SpanGroup,
+    bucket: Option<Bucket>,
+    around: &Context,
+    model_call: Option<&ModelCall>,
+) -> impl Iterator<Item = KeyValue> {
+    let model_call = model_call.map(|call| {
+        [
+            (semconv::GEN_AI_OPERATION_NAME, &call.operation),
+            (semconv::GEN_AI_PROVIDER_NAME, &call.provider),
+            (semconv::GEN_AI_REQUEST_MODEL, &call.model),
+        ]
+        .map(|(key, text)| text.as_ref().map(|text| KeyValue::new(key, text.clone())))
+    });
+    [
+        Some(KeyValue::new(semconv::GROUP, group.name())),
+        bucket.map(|bucket| KeyValue::new(semconv::BUCKET, bucket.as_str())),
+        step::of(around).map(|n| KeyValue::new(semconv::ITERATION, i64::try_from(n).unwrap_or(i64::MAX))),
+    ]
+    .into_iter()
+    .flatten()
+    .chain(model_call.into_iter().flatten().flatten())
+}
+
+/// Ours first, so that a limit cuts the user's; but of two values for one key, the user's.
+fn merge(own: impl Iterator<Item = KeyValue>, users: Vec<KeyValue>) -> Vec<KeyValue> {
+    let mut merged: Vec<_> = own.filter(|own| users.iter().all(|user| user.key != own.key)).collect();
+    merged.extend(users);
+    merged
+}
+
+/// What leaf spans beneath count as, in the context.
+struct BucketScope(Bucket);
+
+/// A call of an annotated function; off, or open until it is dropped.
+pub struct Call(Option<Box<Open>>);
+
+impl Call {
+    /// A call that is not recorded.
+    pub(crate) fn off() -> Self {
+        Self(None)
+    }
+
+    /// Whether the call is recorded.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether there is a span to hold attributes.
+    pub fn has_span(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| open.spans)
+    }
+
+    /// Runs the body with its arguments, within the span.
+    #[inline]
+    pub fn run<A, R>(&mut self, arguments: A, body: impl FnOnce(A) -> R) -> R {
+        let _attached = self.resume();
+        body(arguments)
+    }
+
+    /// The body returned; this is how it went.
+    pub fn settle(&mut self, failure: Option<Failure>) {
+        if let Some(open) = &mut self.0 {
+            open.settled = Some(failure.map_or(Outcome::Ok, Outcome::Error));
+        }
+    }
+
+    /// Makes the span current while the body runs on this thread. Until `pause` or `settle`, the
+    /// body is running: if the call ends before, a panic ended it.
+    #[inline]
+    fn resume(&mut self) -> Option<ContextGuard> {
+        self.0.as_mut().map(|open| open.resume())
+    }
+
+    /// Takes the call back: it is not recorded.
+    fn discard(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.is_discarded = true;
+        }
+    }
+
+    /// The body waits.
+    fn pause(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.running = false;
+        }
+    }
+}
+
+impl Drop for Call {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(open) = self.0.take() {
+            end(open);
+        }
+    }
+}
+
+/// Out of line, as [`enter_recorded`].
+#[cold]
+#[inline(never)]
+fn end(open: Box<Open>) {
+    drop(open);
+}
+
+/// A call that is recorded and has not ended.
+struct Open {
+    pipeline: Arc<Pipeline>,
+    group: &'static SpanGroup,
+    name: &'static str,
+    began: Instant,
+    began_at: SystemTime,
+    /// How long it took, if that is not for the clock to say.
+    took: Option<Duration>,
+    /// The context of the body.
+    context: Context,
+    said: Said,
+    spans: bool,
+    model_call: Option<Box<ModelCall>>,
+    settled: Option<Outcome>,
+    told: Told,
+    running: bool,
+    is_discarded: bool,
+}
+
+/// What is told of an error.
+#[derive(Default)]
+enum Told {
+    /// Its type.
+    #[default]
+    Type,
+    /// Nothing: the span has not failed.
+    Nothing,
+    /// Its type and this.
+    Text(String),
+}
+
+impl Open {
+    #[cold]
+    #[inline(never)]
+    fn resume(&mut self) -> ContextGuard {
+        self.running = true;
+        self.attach()
+    }
+
+    /// Makes the span current, without saying that the body runs.
+    fn attach(&self) -> ContextGuard {
+        self.context.clone().attach()
+    }
+
+    fn set_attribute(&self, attribute: KeyValue) {
+        if self.spans {
+            self.context.span().set_attribute(attribute);
+        }
+    }
+
+    /// Takes over the tokens that were counted from within.
+    fn hear(&mut self) {
+        if let Some(mut said) = self.said.take() {
+            let call = self.model_call.get_or_insert_default();
+            call.counted = true;
+            call.input.append(&mut said.input);
+            call.output.append(&mut said.output);
+        }
+    }
+
+    fn end_span(&self, outcome: Outcome, elapsed: Duration) {
+        if !self.spans {
+            return;
+        }
+        let span = self.context.span();
+        span.set_attribute(KeyValue::new(semconv::OUTCOME, outcome.as_str()));
+        if let Some(error_type) = outcome.error_type()
+            && !matches!((outcome, &self.told), (Outcome::Error(_), Told::Nothing))
+        {
+            span.set_attribute(KeyValue::new(semconv::ERROR_TYPE, error_type));
+            span.set_status(match (outcome, &self.told) {
+                (Outcome::Panic, _) => Status::error("panic"),
+                (_, Told::Text(text)) => Status::error(text.clone()),
+                (_, Told::Type | Told::Nothing) => Status::error(""),
+            });
+        }
+        if let Some(model_call) = &self.model_call {
+            let sides = [
+                (semconv::GEN_AI_USAGE_INPUT_TOKENS, &model_call.input),
+                (semconv::GEN_AI_USAGE_OUTPUT_TOKENS, &model_call.output),
+            ];
+            for (key, counts) in sides.into_iter().filter(|(_, counts)| !counts.is_empty()) {
+                let sum = counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
+                span.set_attribute(KeyValue::new(key, i64::try_from(sum).unwrap_or(i64::MAX)));
+            }
+        }
+        // The wall clock may be set while the call runs; its duration is that of the steady clock.
+        span.end_with_timestamp(self.began_at + elapsed);
+    }
+
+    fn record_metrics(&self, outcome: Outcome, elapsed: Duration) {
+        let Some(instruments) = &self.pipeline.instruments else {
+            return;
+        };
+        let seconds = elapsed.as_secs_f64();
+        let attributes = [
+            KeyValue::new(semconv::PHASE, self.name),
+            KeyValue::new(semconv::GROUP, self.group.name()),
+            KeyValue::new(semconv::OUTCOME, outcome.as_str()),
+        ];
+        instruments.phase_duration.record(seconds, &attributes);
+        if let Some(model_call) = self.model_call.as_ref().filter(|call| call.counted) {
+            model_call.record(instruments, seconds, outcome.error_type());
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.is_discarded {
+            return self.set_attribute(KeyValue::new(semconv::DISCARDED, true));
+        }
+        let elapsed = self.took.unwrap_or_else(|| self.began.elapsed());
+        self.hear();
+        let outcome = match (self.settled, self.running) {
+            (Some(outcome), _) => outcome,
+            (None, true) => Outcome::Panic,
+            (None, false) => Outcome::Cancelled,
+        };
+        self.end_span(outcome, elapsed);
+        self.record_metrics(outcome, elapsed);
+    }
+}
+
+/// Whether a span was taken back.
+pub(crate) fn is_discarded(span: &SpanData) -> bool {
+    // Set last, where it is set.
+    span.attributes.last().is_some_and(|attribute| attribute.key.as_str() == semconv::DISCARDED)
+}
+
+/// A value that is never made; only its type is used, to tell the body what to coerce to.
+pub fn never<T>() -> T {
+    unreachable!("stands behind `if false`")
+}
