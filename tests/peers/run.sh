@@ -4,7 +4,7 @@
 #   run.sh COLLECTOR_BINARY DRIVER_BINARY GRPO_BINARY
 #
 # The peers are a Collector, rotel and Python. Needs Python 3.11 with venv, and jq. Fetches what
-# requirements.txt names the first time. Takes about two minutes on two cores.
+# requirements.txt names the first time. Takes about four minutes on two cores.
 set -euo pipefail
 [ $# = 3 ] || { echo "usage: $0 COLLECTOR_BINARY DRIVER_BINARY GRPO_BINARY" >&2; exit 2; }
 collector=$(realpath -- "$1") driver=$(realpath -- "$2") grpo=$(realpath -- "$3")
