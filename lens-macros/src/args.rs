@@ -483,7 +483,8 @@ impl Args {
     }
 }
 
-fn contains(tokens: TokenStream, name: &Ident) -> bool {
+/// Whether a name stands somewhere among tokens.
+pub(crate) fn contains(tokens: TokenStream, name: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == *name,
         TokenTree::Group(group) => contains(group.stream(), name),

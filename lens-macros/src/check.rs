@@ -5,7 +5,7 @@
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Attribute, FnArg, GenericArgument, Pat, PathArguments, ReturnType, Signature, Token};
+use syn::{Attribute, GenericArgument, PathArguments, ReturnType, Signature, Token};
 use syn::{Type, TypeParamBound, Visibility, braced};
 
 use crate::args::{self, Args, Value};
@@ -312,25 +312,6 @@ fn lazy_kind(ty: &Type) -> Option<&'static str> {
 fn last_segment(ty: &Type) -> Option<&Ident> {
     match ty {
         Type::Path(ty) => ty.path.segments.last().map(|segment| &segment.ident),
-        _ => None,
-    }
-}
-
-impl Function {
-    /// The parameters that are handed on to the body.
-    pub(crate) fn named_parameters(&self) -> impl Iterator<Item = &syn::PatIdent> {
-        self.signature.inputs.iter().filter_map(plain_name)
-    }
-}
-
-/// The name of a parameter that is nothing but a name, and so can be handed on to the body as it is.
-pub(crate) fn plain_name(parameter: &FnArg) -> Option<&syn::PatIdent> {
-    match parameter {
-        // A parameter under `#[cfg]` may not exist, and a list of names cannot say "perhaps".
-        FnArg::Typed(parameter) if parameter.attrs.is_empty() => match &*parameter.pat {
-            Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => Some(name),
-            _ => None,
-        },
         _ => None,
     }
 }

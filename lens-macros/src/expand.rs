@@ -33,14 +33,15 @@
 //! Names of ours are invisible to the user's tokens (mixed-site hygiene), and every path goes
 //! through the runtime's private module, so that nothing in scope can stand in the way.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
 use syn::{FnArg, Pat, ReturnType, Type, parse_quote};
 
-use crate::args::{Args, ErrorPolicy, Key, Value};
-use crate::check::{Form, Function, Plan, Returned, plain_name};
+use crate::args::{Args, ErrorPolicy, Key, Value, contains};
+use crate::check::{Form, Function, Plan, Returned};
 
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let Plan { args, function, form } = plan;
@@ -49,23 +50,24 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let group = group(args);
     let entry = entry(args);
     let call = quote_spanned! {Span::mixed_site()=> #rt::enter(#group, |entry| { #entry }) };
+    let handed = handed_on(args, function);
     let statements = match (form, function.signature.asyncness) {
         (Form::Value, None) => {
             let (run, settle) = (
-                run_sync(args, function),
+                run_sync(args, function, &handed),
                 settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out }),
             );
             quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #settle out }
         }
         (Form::Value, Some(_)) => {
             let (run, settle) = (
-                run_async(args, function),
+                run_async(args, function, &handed),
                 settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out }),
             );
             quote_spanned! {Span::mixed_site()=> let call = #call; #run #settle out }
         }
         (Form::Future(returned) | Form::Stream(returned), _) => {
-            let run = run_sync(args, function);
+            let run = run_sync(args, function, &handed);
             let follow = follow(args, function, *form, *returned);
             quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #follow }
         }
@@ -74,7 +76,7 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
             quote_spanned! {Span::mixed_site()=> let _guard = #rt::guard(#call); #body }
         }
     };
-    let signature = outer_signature(function, *form);
+    let signature = outer_signature(function, *form, &handed);
     // Braces of the user, so that an editor with an unfinished body still finds its way.
     let mut block = TokenStream::new();
     function.brace.surround(&mut block, |block| block.extend(statements));
@@ -112,13 +114,13 @@ fn entry(args: &Args) -> TokenStream {
         .into_iter()
         .filter_map(|(method, value)| {
             let value = value.as_ref()?;
-            let method = syn::Ident::new(method, at(value));
+            let method = Ident::new(method, at(value));
             Some(quote_spanned! {at(value)=> entry.#method(&(#value)); })
         });
     let step = args.step.as_ref().map(|step| quote_spanned! {at(step)=> entry.step(#step); });
     let counts = counts(args).filter_map(|(method, value)| match value {
         Some(Value::AtEntry(value)) => {
-            let method = syn::Ident::new(method, at(value));
+            let method = Ident::new(method, at(value));
             Some(quote_spanned! {at(value)=> entry.#method(#value); })
         }
         _ => None,
@@ -155,11 +157,58 @@ fn counts(args: &Args) -> impl Iterator<Item = (&'static str, &Option<Value>)> {
     .into_iter()
 }
 
-/// Parameters with plain names are handed on as parameters, which keeps the order in which they
-/// are dropped; `self` and patterns are captured.
-fn run_sync(args: &Args, function: &Function) -> TokenStream {
-    let names: Vec<_> = function.named_parameters().map(|name| &name.ident).collect();
-    let patterns = function.named_parameters();
+/// A parameter that the body gets under its own pattern, and the function under a plain name.
+struct Handed {
+    /// Its place among the parameters.
+    place: usize,
+    name: Ident,
+    pattern: Pat,
+}
+
+/// The parameters that are handed on to the body, which keeps the order in which they are dropped. One
+/// under `#[cfg]` is captured instead: it may not exist, and a list cannot say "perhaps". So is a pattern
+/// whose names the annotation uses.
+fn handed_on(args: &Args, function: &Function) -> Vec<Handed> {
+    let parameters = function.signature.inputs.iter().enumerate();
+    parameters
+        .filter_map(|(place, parameter)| {
+            let FnArg::Typed(parameter) = parameter else { return None };
+            if !parameter.attrs.is_empty() {
+                return None;
+            }
+            let placeholder = Ident::new(&format!("_argument{place}"), Span::mixed_site());
+            let (name, pattern) = match &*parameter.pat {
+                Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
+                    (name.ident.clone(), Pat::Ident(name.clone()))
+                }
+                // Without a name it would not be dropped in its place.
+                Pat::Wild(_) => (placeholder.clone(), parse_quote!(#placeholder)),
+                pattern if names_of(pattern).iter().any(|name| args.mentions(name)) => return None,
+                pattern => (placeholder, pattern.clone()),
+            };
+            Some(Handed { place, name, pattern })
+        })
+        .collect()
+}
+
+/// The names that a pattern binds, in order.
+fn names_of(pattern: &Pat) -> Vec<Ident> {
+    struct Names(Vec<Ident>);
+    impl<'ast> Visit<'ast> for Names {
+        fn visit_pat_ident(&mut self, name: &'ast syn::PatIdent) {
+            self.0.push(name.ident.clone());
+            visit::visit_pat_ident(self, name);
+        }
+    }
+    let mut names = Names(Vec::new());
+    names.visit_pat(pattern);
+    names.0
+}
+
+/// `self` and what is not handed on is captured.
+fn run_sync(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream {
+    let names: Vec<_> = handed.iter().map(|handed| &handed.name).collect();
+    let patterns = handed.iter().map(|handed| &handed.pattern);
     let result = written_result(function).map(|ty| quote! { -> #ty });
     let body = body(function);
     // A parameter that only the annotation uses is not an unused one.
@@ -175,26 +224,49 @@ fn run_sync(args: &Args, function: &Function) -> TokenStream {
     }
 }
 
-fn run_async(args: &Args, function: &Function) -> TokenStream {
+fn run_async(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream {
     let rt = private(args, Span::mixed_site());
     let edge = written_result(function).map(|ty| {
         let rt = private(args, at(&ty));
         quote_spanned! {at(&ty)=> if false { return #rt::never::<#ty>(); } }
     });
+    let captures = captures(function, handed);
     let body = body(function);
     quote_spanned! {Span::mixed_site()=>
-        let (mut call, out) = #rt::traced(call, async move { #edge #body }).await;
+        let (mut call, out) = #rt::traced(call, async move { #captures #edge #body }).await;
     }
+}
+
+/// A future drops what it captured in the order in which that is named first. So all is named here, last
+/// parameter first, as an `async fn` drops them.
+fn captures(function: &Function, handed: &[Handed]) -> Option<TokenStream> {
+    let parameters = function.signature.inputs.iter().enumerate().rev();
+    let mut names = parameters.flat_map(|(place, parameter)| match parameter {
+        FnArg::Receiver(receiver) if receiver.reference.is_none() => vec![Ident::from(receiver.self_token)],
+        FnArg::Typed(parameter) if parameter.attrs.is_empty() => {
+            let of_place = handed.iter().find(|handed| handed.place == place);
+            match (&*parameter.pat, of_place) {
+                (Pat::Wild(_), Some(handed)) => vec![handed.name.clone()],
+                (pattern, _) => names_of(pattern).into_iter().rev().collect(),
+            }
+        }
+        _ => Vec::new(),
+    });
+    // One that the body does not use is left alone, or rustc would not say that it is unused.
+    let body = &function.body;
+    let names: Vec<_> = names
+        .by_ref()
+        .filter(|name| name.to_string().starts_with('_') || contains(body.clone(), name))
+        .collect();
+    (names.len() > 1).then(|| quote_spanned! {Span::mixed_site()=> let _ = (#(&#names,)*); })
 }
 
 /// The future or stream that was returned, within the call.
 fn follow(args: &Args, function: &Function, form: Form, returned: Returned) -> TokenStream {
     let rt = private(args, Span::mixed_site());
     let settle = settle(args, function, form, &quote_spanned! {Span::mixed_site()=> *out });
-    let follow = syn::Ident::new(
-        if matches!(form, Form::Stream(_)) { "streamed" } else { "followed" },
-        Span::mixed_site(),
-    );
+    let follow =
+        Ident::new(if matches!(form, Form::Stream(_)) { "streamed" } else { "followed" }, Span::mixed_site());
     let followed = quote_spanned! {Span::mixed_site()=> #rt::#follow(call, out, |call, out| { #settle }) };
     match returned {
         Returned::Opaque => followed,
@@ -218,7 +290,7 @@ fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> To
     let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> call.has_span() });
     let counts = counts(args).filter_map(|(method, value)| match value {
         Some(Value::OfResult(closure)) => {
-            let method = syn::Ident::new(method, at(closure));
+            let method = Ident::new(method, at(closure));
             Some(quote_spanned! {at(closure)=> call.#method(ok, #closure); })
         }
         _ => None,
@@ -237,7 +309,7 @@ fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> To
         ReturnType::Type(_, ty) => quote_spanned! {at(ty)=> #by_type.failure() },
         ReturnType::Default => quote_spanned! {Span::mixed_site()=> #by_type.failure() },
     };
-    let settle = syn::Ident::new(
+    let settle = Ident::new(
         // A stream goes on after an item.
         if matches!(form, Form::Stream(_)) { "settle_item" } else { "settle" },
         Span::mixed_site(),
@@ -249,7 +321,7 @@ fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> To
             ErrorPolicy::Message => "error_message",
             ErrorPolicy::Chain => "error_chain",
         };
-        let method = syn::Ident::new(method, at(word));
+        let method = Ident::new(method, at(word));
         Some(quote_spanned! {at(word)=>
             if let #rt::Some(error) = #by_type.error() { call.#method(error); }
         })
@@ -272,19 +344,17 @@ fn when_any(statements: impl Iterator<Item = TokenStream>, condition: &TokenStre
     Some(quote_spanned! {Span::mixed_site()=> if #condition { #(#statements)* } })
 }
 
-/// The signature as the user wrote it; where a parameter is handed on to the body, its `mut` goes
-/// with it.
-fn outer_signature(function: &Function, form: Form) -> syn::Signature {
+/// The signature as the user wrote it, but that parameters which are handed on have plain names here.
+fn outer_signature(function: &Function, form: Form, handed: &[Handed]) -> syn::Signature {
     let mut signature = function.signature.clone();
-    if signature.asyncness.is_some() || form == Form::Guard {
+    if form == Form::Guard {
         return signature;
     }
-    for input in &mut signature.inputs {
-        if plain_name(input).is_some()
-            && let FnArg::Typed(parameter) = input
-            && let Pat::Ident(name) = &mut *parameter.pat
+    for Handed { place, name, .. } in handed {
+        if let FnArg::Typed(parameter) = &mut signature.inputs[*place]
+            && (signature.asyncness.is_none() || matches!(*parameter.pat, Pat::Wild(_)))
         {
-            name.mutability = None;
+            *parameter.pat = parse_quote!(#name);
         }
     }
     signature
