@@ -101,7 +101,7 @@ fn names_of_attributes_and_metrics_stand_once() {
 }
 
 #[test]
-fn nothing_is_switched_by_a_cargo_feature() {
+fn fault_40_nothing_is_switched_by_a_cargo_feature() {
     for krate in ["lens-macros", "lens-runtime"] {
         assert_eq!(holders(&format!("{krate}/src"), &["feature ="], &[]), NONE);
         let manifest = std::fs::read_to_string(root().join(krate).join("Cargo.toml")).unwrap();

@@ -163,7 +163,7 @@ fn async_calls_have_the_same_outcomes() {
 }
 
 #[test]
-fn a_dropped_future_is_cancelled_and_cleans_up_within_its_span() {
+fn fault_11_a_dropped_future_is_cancelled_and_cleans_up_within_its_span() {
     let capture = Capture::new("all");
     poll_once_and_drop(capture.run_async(never_done()));
     assert_eq!(capture.tree(), "never_done (cancelled)\n  cleanup (ok)\n");
@@ -178,7 +178,7 @@ fn a_future_that_is_never_polled_is_no_call() {
 }
 
 #[test]
-fn calls_nest_across_awaits_whatever_runs_beside_them() {
+fn fault_8_calls_nest_across_awaits_whatever_runs_beside_them() {
     #[rl_span(group = Rollout, name = "outer", attributes(request = id))]
     async fn outer(id: usize) -> SpanId {
         tokio::task::yield_now().await;
@@ -209,7 +209,7 @@ fn calls_nest_across_awaits_whatever_runs_beside_them() {
 }
 
 #[test]
-fn nothing_is_recorded_that_was_not_named() {
+fn fault_32_nothing_is_recorded_that_was_not_named() {
     #[rl_span(group = Reward, name = "login")]
     fn login(_password: &str) -> Result<String, String> {
         Err("wrong password: hunter2".to_owned())
@@ -262,7 +262,7 @@ fn attributes_keep_their_types() {
 }
 
 #[test]
-fn a_closure_sees_the_successful_value_only() {
+fn fault_35_a_closure_sees_the_successful_value_only() {
     #[rl_span(group = Rollout, name = "maybe", attributes(size = |out| out.0.len()))]
     fn maybe(rollouts: Result<Rollouts, EngineError>) -> Result<Rollouts, EngineError> {
         rollouts
@@ -567,7 +567,7 @@ fn two_captures_at_once_see_only_their_own() {
 }
 
 #[test]
-fn inner_attributes_of_the_body_keep_their_effect() {
+fn fault_39_inner_attributes_of_the_body_keep_their_effect() {
     #[rl_span(group = Reward, name = "lenient")]
     fn lenient() -> u32 {
         #![allow(unused_variables)]
@@ -579,13 +579,13 @@ fn inner_attributes_of_the_body_keep_their_effect() {
 
 #[rl_span(group = Job, name = "above")]
 #[tokio::test]
-async fn an_annotation_may_stand_above_the_attribute_of_a_test() {
+async fn fault_57_an_annotation_may_stand_above_the_attribute_of_a_test() {
     tokio::task::yield_now().await;
 }
 
 #[tokio::test]
 #[rl_span(group = Job, name = "below")]
-async fn an_annotation_may_stand_below_the_attribute_of_a_test() {
+async fn fault_57_an_annotation_may_stand_below_the_attribute_of_a_test() {
     tokio::task::yield_now().await;
 }
 

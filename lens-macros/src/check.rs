@@ -88,7 +88,7 @@ pub(crate) fn plan(args: TokenStream, item: TokenStream) -> Result<Plan, Errors>
 fn form(function: &Function) -> (Form, Option<&'static str>) {
     let signature = &function.signature;
     let ty = match &signature.output {
-        ReturnType::Type(_, ty) if signature.asyncness.is_none() => Some(&**ty),
+        ReturnType::Type(_, ty) if signature.asyncness.is_none() => Some(peeled(ty)),
         _ => None,
     };
     let is_track_caller =
@@ -103,6 +103,15 @@ fn form(function: &Function) -> (Form, Option<&'static str>) {
         Some((Type::ImplTrait(_), None)) => (Form::Guard, Some("returns an `impl Trait`")),
         _ if is_track_caller => (Form::Guard, Some("is `#[track_caller]`")),
         _ => (Form::Value, None),
+    }
+}
+
+/// A type without the parentheses around it, and without the invisible ones of a macro's `$ty:ty`.
+pub(crate) fn peeled(ty: &Type) -> &Type {
+    match ty {
+        Type::Paren(ty) => peeled(&ty.elem),
+        Type::Group(ty) => peeled(&ty.elem),
+        _ => ty,
     }
 }
 
@@ -244,9 +253,7 @@ fn no_hidden_future(signature: &Signature) -> Option<syn::Error> {
 
 /// Whether a type is a future or a stream by itself, of a kind that can be wrapped.
 fn is_followed(ty: &Type) -> bool {
-    match ty {
-        Type::Paren(ty) => is_followed(&ty.elem),
-        Type::Group(ty) => is_followed(&ty.elem),
+    match peeled(ty) {
         Type::ImplTrait(ty) => !ty.bounds.iter().any(|bound| match bound {
             TypeParamBound::Trait(bound) => {
                 bound.path.segments.last().is_some_and(|last| last.ident == "IntoFuture")
@@ -286,11 +293,9 @@ fn lazy_kind(ty: &Type) -> Option<&'static str> {
             _ => None,
         })
     };
-    match ty {
+    match peeled(ty) {
         Type::ImplTrait(ty) => of_bounds(&ty.bounds),
         Type::TraitObject(ty) => of_bounds(&ty.bounds),
-        Type::Paren(ty) => lazy_kind(&ty.elem),
-        Type::Group(ty) => lazy_kind(&ty.elem),
         Type::Tuple(ty) => ty.elems.iter().find_map(lazy_kind),
         Type::Path(ty) => {
             let last = ty.path.segments.last()?;
@@ -310,7 +315,7 @@ fn lazy_kind(ty: &Type) -> Option<&'static str> {
 }
 
 fn last_segment(ty: &Type) -> Option<&Ident> {
-    match ty {
+    match peeled(ty) {
         Type::Path(ty) => ty.path.segments.last().map(|segment| &segment.ident),
         _ => None,
     }

@@ -13,8 +13,8 @@
 //!             let arguments = (a, b);
 //!             let out = call.run(arguments, move |(a, mut b)| -> R { body });
 //!             if call.is_on() {
-//!                 call.settle((&&ByType(&out)).failure());
-//!                 if let Some(ok) = (&&ByType(&out)).success() {
+//!                 call.settle((&&ByType(&out)).lens_failure());
+//!                 if let Some(ok) = (&&ByType(&out)).lens_success() {
 //!                     if call.has_span() { call.attribute("l", ok, |out| w); }
 //!                     call.output_tokens(ok, |out| o);
 //!                 }
@@ -30,7 +30,7 @@
 //! `rt::streamed(…)`, for each item. And what cannot stand in a
 //! closure stays where it is: `let _guard = rt::guard(rt::enter(…)); { body }`.
 //!
-//! Names of ours are invisible to the user's tokens (mixed-site hygiene), and every path goes
+//! Methods are written here as methods, and called by their paths. Names of ours are invisible to the user's tokens (mixed-site hygiene), and every path goes
 //! through the runtime's private module, so that nothing in scope can stand in the way.
 
 use proc_macro2::{Ident, Span, TokenStream};
@@ -41,7 +41,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{FnArg, Pat, ReturnType, Type, parse_quote};
 
 use crate::args::{Args, ErrorPolicy, Key, Value, contains};
-use crate::check::{Form, Function, Plan, Returned};
+use crate::check::{Form, Function, Plan, Returned, peeled};
 
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let Plan { args, function, form } = plan;
@@ -58,6 +58,10 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
                 settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out }),
             );
             quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #settle out }
+        }
+        (Form::Value, Some(_)) if never_returns(function) => {
+            let run = run_async(args, function, &handed);
+            quote_spanned! {Span::mixed_site()=> let call = #call; #run match out {} }
         }
         (Form::Value, Some(_)) => {
             let (run, settle) = (
@@ -101,43 +105,54 @@ fn group(args: &Args) -> TokenStream {
 
 /// The statements that describe the call, run only when it is recorded.
 fn entry(args: &Args) -> TokenStream {
+    let rt = private(args, Span::mixed_site());
     let name = &args.name;
     let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
         Value::AtEntry(value) => {
             let key = &attribute.key;
-            Some(quote_spanned! {at(value)=> entry.attribute(#key, &(#value)); })
+            Some(quote_spanned! {at(value)=> #rt::Entry::attribute(entry, #key, &(#value)); })
         }
         Value::OfResult(_) => None,
     });
-    let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> entry.has_span() });
+    let attributes =
+        when_any(attributes, &quote_spanned! {Span::mixed_site()=> #rt::Entry::has_span(entry) });
     let texts = [("model", &args.model), ("provider", &args.provider), ("operation", &args.operation)]
         .into_iter()
         .filter_map(|(method, value)| {
             let value = value.as_ref()?;
             let method = Ident::new(method, at(value));
-            Some(quote_spanned! {at(value)=> entry.#method(&(#value)); })
+            Some(quote_spanned! {at(value)=> #rt::Entry::#method(entry, &(#value)); })
         });
-    let step = args.step.as_ref().map(|step| quote_spanned! {at(step)=> entry.step(#step); });
+    let step = args.step.as_ref().map(|step| quote_spanned! {at(step)=> #rt::Entry::step(entry, #step); });
     let counts = counts(args).filter_map(|(method, value)| match value {
         Some(Value::AtEntry(value)) => {
             let method = Ident::new(method, at(value));
-            Some(quote_spanned! {at(value)=> entry.#method(#value); })
+            Some(quote_spanned! {at(value)=> #rt::Entry::#method(entry, #value); })
         }
         _ => None,
     });
-    let rt = private(args, Span::mixed_site());
-    let kind = args.kind.as_ref().map(|kind| quote_spanned! {at(kind)=> entry.kind(#rt::SpanKind::#kind); });
-    let bucket =
-        args.bucket.as_ref().map(|bucket| quote_spanned! {at(bucket)=> entry.bucket(#rt::Bucket::#bucket); });
-    let umbrella = args.umbrella.as_ref().map(|word| quote_spanned! {at(word)=> entry.umbrella(); });
-    let parent = args.parent.as_ref().map(|parent| quote_spanned! {at(parent)=> entry.parent(&(#parent)); });
-    let links = args.links.as_ref().map(|links| quote_spanned! {at(links)=> entry.links(#links); });
+    let kind = args
+        .kind
+        .as_ref()
+        .map(|kind| quote_spanned! {at(kind)=> #rt::Entry::kind(entry, #rt::SpanKind::#kind); });
+    let bucket = args
+        .bucket
+        .as_ref()
+        .map(|bucket| quote_spanned! {at(bucket)=> #rt::Entry::bucket(entry, #rt::Bucket::#bucket); });
+    let umbrella =
+        args.umbrella.as_ref().map(|word| quote_spanned! {at(word)=> #rt::Entry::umbrella(entry); });
+    let parent = args
+        .parent
+        .as_ref()
+        .map(|parent| quote_spanned! {at(parent)=> #rt::Entry::parent(entry, &(#parent)); });
+    let links =
+        args.links.as_ref().map(|links| quote_spanned! {at(links)=> #rt::Entry::links(entry, #links); });
     let of_span = when_any(
         [kind, bucket, umbrella, parent, links].into_iter().flatten(),
-        &quote_spanned! {Span::mixed_site()=> entry.has_span() },
+        &quote_spanned! {Span::mixed_site()=> #rt::Entry::has_span(entry) },
     );
     quote_spanned! {Span::mixed_site()=>
-        entry.name(#name);
+        #rt::Entry::name(entry, #name);
         #step
         #of_span
         #attributes
@@ -207,6 +222,7 @@ fn names_of(pattern: &Pat) -> Vec<Ident> {
 
 /// `self` and what is not handed on is captured.
 fn run_sync(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream {
+    let rt = private(args, Span::mixed_site());
     let names: Vec<_> = handed.iter().map(|handed| &handed.name).collect();
     let patterns = handed.iter().map(|handed| &handed.pattern);
     let result = written_result(function).map(|ty| quote! { -> #ty });
@@ -220,7 +236,7 @@ fn run_sync(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream 
     quote_spanned! {Span::mixed_site()=>
         #[allow(clippy::used_underscore_binding)]
         let arguments = (#(#names,)*);
-        let out = call.run(arguments, move |(#(#patterns,)*)| #result #body);
+        let out = #rt::Call::run(&mut call, arguments, move |(#(#patterns,)*)| #result #body);
     }
 }
 
@@ -232,9 +248,21 @@ fn run_async(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream
     });
     let captures = captures(function, handed);
     let body = body(function);
+    if never_returns(function) {
+        // `!` is no type of a value yet, but coerces to one that has none.
+        return quote_spanned! {Span::mixed_site()=>
+            #[allow(unreachable_code)]
+            let body = async move { #captures let never: #rt::Infallible = #body; never };
+            let (_call, out) = #rt::traced(call, body).await;
+        };
+    }
     quote_spanned! {Span::mixed_site()=>
         let (mut call, out) = #rt::traced(call, async move { #captures #edge #body }).await;
     }
+}
+
+fn never_returns(function: &Function) -> bool {
+    matches!(&function.signature.output, ReturnType::Type(_, ty) if matches!(peeled(ty), Type::Never(_)))
 }
 
 /// A future drops what it captured in the order in which that is named first. So all is named here, last
@@ -258,7 +286,12 @@ fn captures(function: &Function, handed: &[Handed]) -> Option<TokenStream> {
         .by_ref()
         .filter(|name| name.to_string().starts_with('_') || contains(body.clone(), name))
         .collect();
-    (names.len() > 1).then(|| quote_spanned! {Span::mixed_site()=> let _ = (#(&#names,)*); })
+    (names.len() > 1).then(|| {
+        quote_spanned! {Span::mixed_site()=>
+            #[allow(clippy::used_underscore_binding)]
+            let _ = (#(&#names,)*);
+        }
+    })
 }
 
 /// The future or stream that was returned, within the call.
@@ -267,12 +300,12 @@ fn follow(args: &Args, function: &Function, form: Form, returned: Returned) -> T
     let settle = settle(args, function, form, &quote_spanned! {Span::mixed_site()=> *out });
     let follow =
         Ident::new(if matches!(form, Form::Stream(_)) { "streamed" } else { "followed" }, Span::mixed_site());
-    let followed = quote_spanned! {Span::mixed_site()=> #rt::#follow(call, out, |call, out| { #settle }) };
+    let followed = quote_spanned! {Span::mixed_site()=> #rt::#follow(call, out, |call: &mut #rt::Call, out| { #settle }) };
     match returned {
         Returned::Opaque => followed,
         // One that is off stays the box that it is.
         Returned::Boxed => quote_spanned! {Span::mixed_site()=>
-            if call.is_on() { #rt::Box::pin(#followed) } else { out }
+            if #rt::Call::is_on(&call) { #rt::Box::pin(#followed) } else { out }
         },
     }
 }
@@ -280,18 +313,23 @@ fn follow(args: &Args, function: &Function, form: Form, returned: Returned) -> T
 /// The statements that look at the result, which is the place `out`, run only when the call is recorded.
 fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> TokenStream {
     let rt = private(args, Span::mixed_site());
+    // Methods are called by their paths: a trait of the user's may have some of the same names.
+    let call = match form {
+        Form::Value | Form::Guard => quote_spanned! {Span::mixed_site()=> &mut call },
+        Form::Future(_) | Form::Stream(_) => quote_spanned! {Span::mixed_site()=> call },
+    };
     let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
         Value::OfResult(closure) => {
             let key = &attribute.key;
-            Some(quote_spanned! {at(closure)=> call.attribute(#key, ok, #closure); })
+            Some(quote_spanned! {at(closure)=> #rt::Call::attribute(#call, #key, ok, #closure); })
         }
         Value::AtEntry(_) => None,
     });
-    let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> call.has_span() });
+    let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> #rt::Call::has_span(#call) });
     let counts = counts(args).filter_map(|(method, value)| match value {
         Some(Value::OfResult(closure)) => {
             let method = Ident::new(method, at(closure));
-            Some(quote_spanned! {at(closure)=> call.#method(ok, #closure); })
+            Some(quote_spanned! {at(closure)=> #rt::Call::#method(#call, ok, #closure); })
         }
         _ => None,
     });
@@ -300,14 +338,14 @@ fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> To
         // The annotation's grammar asks for a closure, so that no lint should ask for a path.
         quote_spanned! {Span::mixed_site()=>
             #[allow(clippy::redundant_closure, clippy::redundant_closure_for_method_calls)]
-            if let #rt::Some(ok) = (&&#rt::ByType(&#out)).success() { #of_result }
+            if let #rt::Some(ok) = (&&#rt::ByType(&#out)).lens_success() { #of_result }
         }
     });
     // If the type has no outcome, the return type is where that is said.
     let by_type = quote_spanned! {Span::mixed_site()=> (&&#rt::ByType(&#out)) };
     let failure = match &function.signature.output {
-        ReturnType::Type(_, ty) => quote_spanned! {at(ty)=> #by_type.failure() },
-        ReturnType::Default => quote_spanned! {Span::mixed_site()=> #by_type.failure() },
+        ReturnType::Type(_, ty) => quote_spanned! {at(ty)=> #by_type.lens_failure() },
+        ReturnType::Default => quote_spanned! {Span::mixed_site()=> #by_type.lens_failure() },
     };
     let settle = Ident::new(
         // A stream goes on after an item.
@@ -317,20 +355,20 @@ fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> To
     let told = args.err.as_ref().and_then(|(word, policy)| {
         let method = match policy {
             ErrorPolicy::Status => return None,
-            ErrorPolicy::Off => return Some(quote_spanned! {at(word)=> call.hide_error(); }),
+            ErrorPolicy::Off => return Some(quote_spanned! {at(word)=> #rt::Call::hide_error(#call); }),
             ErrorPolicy::Message => "error_message",
             ErrorPolicy::Chain => "error_chain",
         };
         let method = Ident::new(method, at(word));
         Some(quote_spanned! {at(word)=>
-            if let #rt::Some(error) = #by_type.error() { call.#method(error); }
+            if let #rt::Some(error) = #by_type.lens_error() { #rt::Call::#method(#call, error); }
         })
     });
     quote_spanned! {Span::mixed_site()=>
-        if call.is_on() {
+        if #rt::Call::is_on(#call) {
             #[allow(unused_imports)]
             use #rt::{AnyOutcome as _, FutureOutcome as _, ResultOutcome as _};
-            call.#settle(#failure);
+            #rt::Call::#settle(#call, #failure);
             #told
             #of_result
         }

@@ -78,19 +78,19 @@ use proc_macro::TokenStream;
 ///     let mut call = rt::__private::enter(
 ///         { use rt::groups::*; &Reward },
 ///         |entry| {
-///             entry.name("rl.grpo.reward_calculation");
-///             if entry.has_span() {
-///                 entry.attribute("size", &(answers.len()));
+///             rt::__private::Entry::name(entry, "rl.grpo.reward_calculation");
+///             if rt::__private::Entry::has_span(entry) {
+///                 rt::__private::Entry::attribute(entry, "size", &(answers.len()));
 ///             }
 ///         },
 ///     );
 ///     let arguments = (answers,);
-///     let out = call.run(arguments, move |(answers,)| -> Result<f64, String> {
+///     let out = rt::__private::Call::run(&mut call, arguments, move |(answers,)| -> Result<f64, String> {
 ///         Ok(answers.len() as f64)
 ///     });
-///     if call.is_on() {
+///     if rt::__private::Call::is_on(&mut call) {
 ///         use rt::__private::{AnyOutcome as _, FutureOutcome as _, ResultOutcome as _};
-///         call.settle((&&rt::__private::ByType(&out)).failure());
+///         rt::__private::Call::settle(&mut call, (&&rt::__private::ByType(&out)).lens_failure());
 ///     }
 ///     out
 /// }

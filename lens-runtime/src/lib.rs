@@ -76,11 +76,12 @@ pub use http;
 /// What expansions of `#[rl_span]` call. Not for use by hand: it changes with any version.
 #[doc(hidden)]
 pub mod __private {
+    pub use core::convert::Infallible;
     pub use core::option::Option::Some;
     pub use opentelemetry::trace::SpanKind;
     pub use std::boxed::Box;
 
     pub use crate::group::Bucket;
     pub use crate::outcome::{AnyOutcome, ByType, FutureOutcome, ResultOutcome};
-    pub use crate::span::{enter, followed, guard, never, streamed, traced};
+    pub use crate::span::{Call, Entry, enter, followed, guard, never, streamed, traced};
 }

@@ -53,8 +53,9 @@ impl Failure {
     }
 }
 
-/// A value of which the outcome is asked, by `(&&ByType(&out)).failure()`: the method of
-/// [`ResultOutcome`] is found first, then that of [`FutureOutcome`], then that of [`AnyOutcome`].
+/// A value of which the outcome is asked, by `(&&ByType(&out)).lens_failure()`: the method of
+/// [`ResultOutcome`] is found first, then that of [`FutureOutcome`], then that of [`AnyOutcome`]. The names
+/// are ours alone, since a trait of the user's may be in scope that has its methods for every type.
 pub struct ByType<'a, T>(pub &'a T);
 
 /// The outcome of a `Result`.
@@ -64,26 +65,26 @@ pub trait ResultOutcome<'a> {
     /// The type of the value in `Err`.
     type Error;
     /// What failed, if something did.
-    fn failure(&self) -> Option<Failure>;
+    fn lens_failure(&self) -> Option<Failure>;
     /// The successful value, if there is one.
-    fn success(&self) -> Option<&'a Self::Value>;
+    fn lens_success(&self) -> Option<&'a Self::Value>;
     /// The error, if there is one.
-    fn error(&self) -> Option<&'a Self::Error>;
+    fn lens_error(&self) -> Option<&'a Self::Error>;
 }
 
 impl<'a, T, E> ResultOutcome<'a> for &ByType<'a, Result<T, E>> {
     type Value = T;
     type Error = E;
 
-    fn failure(&self) -> Option<Failure> {
+    fn lens_failure(&self) -> Option<Failure> {
         Failure::of(self.0)
     }
 
-    fn success(&self) -> Option<&'a T> {
+    fn lens_success(&self) -> Option<&'a T> {
         self.0.as_ref().ok()
     }
 
-    fn error(&self) -> Option<&'a E> {
+    fn lens_error(&self) -> Option<&'a E> {
         self.0.as_ref().err()
     }
 }
@@ -92,13 +93,13 @@ impl<'a, T, E> ResultOutcome<'a> for &ByType<'a, Result<T, E>> {
 /// close to zero.
 pub trait FutureOutcome {
     /// Does not compile.
-    fn failure(&self) -> Option<Failure>
+    fn lens_failure(&self) -> Option<Failure>
     where
         Self: DoneWhenReturned;
 }
 
 impl<F: Future> FutureOutcome for &&ByType<'_, F> {
-    fn failure(&self) -> Option<Failure> {
+    fn lens_failure(&self) -> Option<Failure> {
         None
     }
 }
@@ -117,25 +118,25 @@ pub trait AnyOutcome<'a> {
     /// The type of the value itself.
     type Value;
     /// Nothing.
-    fn failure(&self) -> Option<Failure>;
+    fn lens_failure(&self) -> Option<Failure>;
     /// The value.
-    fn success(&self) -> Option<&'a Self::Value>;
+    fn lens_success(&self) -> Option<&'a Self::Value>;
     /// None.
-    fn error(&self) -> Option<&'a Infallible>;
+    fn lens_error(&self) -> Option<&'a Infallible>;
 }
 
 impl<'a, T> AnyOutcome<'a> for ByType<'a, T> {
     type Value = T;
 
-    fn failure(&self) -> Option<Failure> {
+    fn lens_failure(&self) -> Option<Failure> {
         None
     }
 
-    fn success(&self) -> Option<&'a T> {
+    fn lens_success(&self) -> Option<&'a T> {
         Some(self.0)
     }
 
-    fn error(&self) -> Option<&'a Infallible> {
+    fn lens_error(&self) -> Option<&'a Infallible> {
         None
     }
 }

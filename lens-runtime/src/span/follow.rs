@@ -14,15 +14,14 @@ use super::Call;
 
 /// Runs the body of an annotated `async fn` within its span.
 pub fn traced<F: Future>(call: Call, body: F) -> Traced<F> {
-    Traced { call: Some(call), body: Some(body) }
+    Traced { call, body: Some(body) }
 }
 
 pin_project! {
     /// The body of an annotated `async fn`. Its output is the call, to be settled, and the result.
     pub struct Traced<F> {
-        // Taken when the body is done.
-        call: Option<Call>,
-        // Emptied early by a drop before that, while the span is still current.
+        call: Call,
+        // Emptied when it is done, or by a drop before that, while the span is still current.
         #[pin]
         body: Option<F>,
     }
@@ -30,10 +29,8 @@ pin_project! {
     impl<F> PinnedDrop for Traced<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            if let Some(open) = this.call.as_ref().and_then(|call| call.0.as_ref()) {
-                let _attached = open.attach();
-                this.body.set(None);
-            }
+            let _attached = this.call.attach();
+            this.body.set(None);
         }
     }
 }
@@ -42,19 +39,19 @@ impl<F: Future> Future for Traced<F> {
     type Output = (Call, F::Output);
 
     fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let (Some(call), Some(body)) = (this.call.as_mut(), this.body.as_pin_mut()) else {
+        let mut this = self.project();
+        let Some(body) = this.body.as_mut().as_pin_mut() else {
             unreachable!("the expansion awaits this future once, so it is not polled when it is done")
         };
-        let attached = call.resume();
+        let attached = this.call.resume();
         let out = body.poll(cx);
-        drop(attached);
         if out.is_pending() {
-            call.pause();
+            this.call.pause();
         }
         let out = ready!(out);
-        let call = this.call.take().unwrap_or(Call(None));
-        Poll::Ready((call, out))
+        this.body.set(None);
+        drop(attached);
+        Poll::Ready((std::mem::replace(this.call, Call::off()), out))
     }
 }
 
@@ -83,8 +80,8 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             // Nobody asked for its work, as if it were an `async fn`.
-            if let Some(call) = this.traced.project().call.as_mut().filter(|_| !*this.was_polled) {
-                call.discard();
+            if !*this.was_polled {
+                this.traced.project().call.discard();
             }
         }
     }
@@ -134,10 +131,9 @@ pin_project! {
     impl<S, F> PinnedDrop for Streamed<S, F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            if let Some(open) = this.call.0.as_ref() {
-                let _attached = open.attach();
-                this.stream.set(None);
-            }
+            let attached = this.call.attach();
+            this.stream.set(None);
+            drop(attached);
             match *this.was_polled {
                 true => this.call.end_stream(*this.items, *this.counted),
                 false => this.call.discard(),

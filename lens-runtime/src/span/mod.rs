@@ -11,6 +11,7 @@ mod entry;
 mod follow;
 mod settle;
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,9 +19,8 @@ use opentelemetry::trace::{Status, TraceContextExt as _, Tracer as _};
 use opentelemetry::{Context, ContextGuard, KeyValue};
 use opentelemetry_sdk::trace::SpanData;
 
-pub(crate) use entry::Entry;
-pub use entry::SpanRef;
 use entry::{CountsAs, OfSpan};
+pub use entry::{Entry, SpanRef};
 pub(crate) use follow::Guard;
 pub use follow::{followed, guard, streamed, traced};
 
@@ -219,6 +219,11 @@ impl Call {
         self.0.as_mut().map(|open| open.resume())
     }
 
+    /// Makes the span current, without saying that the body runs.
+    fn attach(&self) -> Option<ContextGuard> {
+        self.0.as_ref().map(|open| open.attach())
+    }
+
     /// Takes the call back: it is not recorded.
     fn discard(&mut self) {
         if let Some(open) = &mut self.0 {
@@ -233,6 +238,10 @@ impl Call {
         }
     }
 }
+
+/// A call is only looked at again to be ended, which is what a panic does to it.
+impl UnwindSafe for Call {}
+impl RefUnwindSafe for Call {}
 
 impl Drop for Call {
     #[inline]
