@@ -27,11 +27,12 @@
 //! `let (mut call, out) = rt::traced(call, async move { edge; body }).await;`
 //! where the edge gives the body the return type to coerce to. Where a future is returned, what settles
 //! the call goes along with it: `rt::followed(call, out, |call, out| { … })`; so it does with a stream,
-//! `rt::streamed(…)`, for each item. And what cannot stand in a
-//! closure stays where it is: `let _guard = rt::guard(rt::enter(…)); { body }`.
+//! `rt::streamed(…)`, for each item. And what cannot stand in a closure stays where it is:
+//! `let _guard = rt::guard(rt::enter(…)); { body }`.
 //!
-//! Methods are written here as methods, and called by their paths. Names of ours are invisible to the user's tokens (mixed-site hygiene), and every path goes
-//! through the runtime's private module, so that nothing in scope can stand in the way.
+//! Methods are written here as methods, and called by their paths. Names of ours are invisible to the
+//! user's tokens (mixed-site hygiene), and every path goes through the runtime's private module, so that
+//! nothing in scope can stand in the way.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};

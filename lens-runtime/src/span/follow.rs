@@ -41,7 +41,7 @@ impl<F: Future> Future for Traced<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let Some(body) = this.body.as_mut().as_pin_mut() else {
-            unreachable!("the expansion awaits this future once, so it is not polled when it is done")
+            unreachable!("a future is not polled when it is done")
         };
         let attached = this.call.resume();
         let out = body.poll(cx);
