@@ -462,12 +462,6 @@ pub(crate) fn metric_interval(environment: &Environment) -> Result<Duration, Err
     const NAME: &str = "OTEL_METRIC_EXPORT_INTERVAL";
     match environment.get(NAME) {
         None => Ok(METRIC_INTERVAL),
-        Some(text) => match text.parse() {
-            Ok(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
-            _ => Err(Error::invalid(
-                &Origin::Variable(NAME),
-                format!("expected a positive number of milliseconds, got {text:?}"),
-            )),
-        },
+        Some(value) => otlp::millis(&Setting { value, origin: Origin::Variable(NAME) }).map(|set| set.value),
     }
 }

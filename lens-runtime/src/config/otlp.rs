@@ -142,7 +142,7 @@ impl Target {
             protocol,
             headers: headers(signal, config, environment)?,
             timeout: look(names!(signal, "TIMEOUT"))
-                .map_or(Ok(Setting::default_of(TIMEOUT)), |text| timeout(&text))?,
+                .map_or(Ok(Setting::default_of(TIMEOUT)), |text| millis(&text))?,
             gzip: look(names!(signal, "COMPRESSION"))
                 .map_or(Ok(Setting::default_of(false)), |text| gzip(&text))?,
             roots: look(names!(signal, "CERTIFICATE")).map(|path| path.map(PathBuf::from)),
@@ -212,7 +212,8 @@ fn protocol(text: &Setting<String>) -> Result<Setting<OtlpProtocol>, Error> {
     }
 }
 
-fn timeout(text: &Setting<String>) -> Result<Setting<Duration>, Error> {
+/// A time in milliseconds, as OpenTelemetry's variables have it.
+pub(super) fn millis(text: &Setting<String>) -> Result<Setting<Duration>, Error> {
     match text.value.parse() {
         Ok(millis) if millis > 0 => {
             Ok(Setting { value: Duration::from_millis(millis), origin: text.origin.clone() })
