@@ -5,41 +5,43 @@
 //!         fn f(a: A, mut b: B) -> R { body }
 //!
 //! Output: fn f(a: A, b: B) -> R {
-//!             let mut call = rt::enter({ use groups::*; &G }, |entry| {
-//!                 entry.name(N);
-//!                 if entry.has_span() { entry.attribute("k", &v); }
-//!                 entry.input_tokens(i);
-//!             });
+//!             let mut call = match rt::enter(&G) {
+//!                 Some(mut entry) => {
+//!                     if entry.has_span() { entry.attribute("k", &v); }
+//!                     entry.model_call().input_tokens(i);
+//!                     entry.scope(N)
+//!                 }
+//!                 None => rt::Scope::OFF,
+//!             };
 //!             let arguments = (a, b);
-//!             let out = call.run(arguments, move |(a, mut b)| -> R { body });
-//!             if call.is_on() {
-//!                 call.settle((&&ByType(&out)).lens_failure());
-//!                 if let Some(ok) = (&&ByType(&out)).lens_success() {
-//!                     if call.has_span() { call.attribute("l", ok, |out| w); }
-//!                     call.output_tokens(ok, |out| o);
+//!             let out = rt::run(arguments, move |(a, mut b)| -> R { body });
+//!             if let Some(open) = call.recorded() {
+//!                 open.settle(rt::by_type(&out).lens_failure());
+//!                 if let Some(ok) = rt::by_type(&out).lens_success() {
+//!                     if open.has_span() { open.attribute("l", &rt::taken(ok, |out| w)); }
+//!                     open.model_call().output_tokens(rt::taken(ok, |out| o));
 //!                 }
 //!             }
 //!             out
 //!         }
 //! ```
 //!
-//! With `async fn`, the body is run by
-//! `let (mut call, out) = rt::traced(call, async move { edge; body }).await;`
+//! With `async fn`, the body is run by `let out = rt::traced(&mut call, async move { edge; body }).await;`
 //! where the edge gives the body the return type to coerce to. Where a future is returned, what settles
-//! the call goes along with it: `rt::followed(call, out, |call, out| { … })`; so it does with a stream,
+//! the call goes along with it: `rt::followed(call, out, |open, out| { … })`; so it does with a stream,
 //! `rt::streamed(…)`, for each item. And what cannot stand in a closure stays where it is:
-//! `let _guard = rt::guard(rt::enter(…)); { body }`.
+//! `let _guard = match rt::enter(&G) { … entry.guard(N) … }; { body }`.
 //!
 //! Methods are written here as methods, and called by their paths. Names of ours are invisible to the
 //! user's tokens (mixed-site hygiene), and every path goes through the runtime's private module, so that
 //! nothing in scope can stand in the way.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
-use syn::{FnArg, Pat, ReturnType, Type, parse_quote};
+use syn::{FnArg, Pat, Path, ReturnType, Token, Type, parse_quote};
 
 use crate::args::{Args, ErrorPolicy, Key, Value, contains};
 use crate::check::{Form, Function, Plan, Returned, peeled};
@@ -47,38 +49,36 @@ use crate::check::{Form, Function, Plan, Returned, peeled};
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let Plan { args, function, form } = plan;
     let Function { attributes, visibility, defaultness, .. } = function;
-    let rt = private(args, Span::mixed_site());
-    let group = group(args);
-    let entry = entry(args);
-    let call = quote_spanned! {Span::mixed_site()=> #rt::enter(#group, |entry| { #entry }) };
+    let call = call(args, function, *form);
     let handed = handed_on(args, function);
-    let statements = match (form, function.signature.asyncness) {
-        (Form::Value, None) => {
-            let (run, settle) = (
-                run_sync(args, function, &handed),
-                settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out }),
-            );
-            quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #settle out }
+    let statements = match form {
+        Form::Value => {
+            let run = match function.signature.asyncness {
+                None => run_sync(args, function, &handed),
+                Some(_) => run_async(args, function, &handed),
+            };
+            if function.signature.asyncness.is_some() && never_returns(function) {
+                quote_spanned! {Span::mixed_site()=> let mut call = #call; #run match out {} }
+            } else {
+                let rt = private(args, Span::mixed_site());
+                let holder = holder(function, *form);
+                let settle = settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out });
+                quote_spanned! {Span::mixed_site()=>
+                    let mut call = #call;
+                    #run
+                    if let #rt::Some(open) = #rt::#holder::recorded(&mut call) { #settle }
+                    out
+                }
+            }
         }
-        (Form::Value, Some(_)) if never_returns(function) => {
-            let run = run_async(args, function, &handed);
-            quote_spanned! {Span::mixed_site()=> let call = #call; #run match out {} }
-        }
-        (Form::Value, Some(_)) => {
-            let (run, settle) = (
-                run_async(args, function, &handed),
-                settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out }),
-            );
-            quote_spanned! {Span::mixed_site()=> let call = #call; #run #settle out }
-        }
-        (Form::Future(returned) | Form::Stream(returned), _) => {
+        Form::Future(returned) | Form::Stream(returned) => {
             let run = run_sync(args, function, &handed);
             let follow = follow(args, function, *form, *returned);
             quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #follow }
         }
-        (Form::Guard, _) => {
+        Form::Guard => {
             let body = body(function);
-            quote_spanned! {Span::mixed_site()=> let _guard = #rt::guard(#call); #body }
+            quote_spanned! {Span::mixed_site()=> let _guard = #call; #body }
         }
     };
     let signature = outer_signature(function, *form, &handed);
@@ -86,6 +86,52 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let mut block = TokenStream::new();
     function.brace.surround(&mut block, |block| block.extend(statements));
     quote! { #(#attributes)* #visibility #defaultness #signature #block }
+}
+
+/// The call, begun if it is recorded.
+fn call(args: &Args, function: &Function, form: Form) -> TokenStream {
+    let rt = private(args, Span::mixed_site());
+    let group = group(args);
+    let name = &args.name;
+    let holder = holder(function, form);
+    let begin = match (form, function.signature.asyncness) {
+        (Form::Guard, _) => "guard",
+        (Form::Value, Some(_)) => "call",
+        _ => "scope",
+    };
+    let begin = Ident::new(begin, Span::mixed_site());
+    let mut entry = entry(args);
+    let mut name = name.to_token_stream();
+    // What would leave the function is an error, as rustc tells it of a closure: an annotation does not
+    // change what a function does.
+    if may_leave(entry.clone()) {
+        entry = quote_spanned! {Span::mixed_site()=> (|| { #entry })(); };
+    }
+    if may_leave(name.clone()) {
+        name = quote_spanned! {Span::mixed_site()=> (|| #name)() };
+    }
+    quote_spanned! {Span::mixed_site()=>
+        match #rt::enter(#group) {
+            #rt::Some(mut entry) => { #entry #rt::Entry::#begin(entry, #name) }
+            #rt::None => #rt::#holder::OFF,
+        }
+    }
+}
+
+/// What holds the call.
+fn holder(function: &Function, form: Form) -> Ident {
+    let is_async = form == Form::Value && function.signature.asyncness.is_some();
+    Ident::new(if is_async { "Call" } else { "Scope" }, Span::mixed_site())
+}
+
+/// Whether an expression may do what leaves the function it stands in, by itself or out of a macro.
+fn may_leave(tokens: TokenStream) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Group(group) => may_leave(group.stream()),
+        TokenTree::Ident(word) => word == "return" || word == "await" || word == "yield",
+        TokenTree::Punct(sign) => matches!(sign.as_char(), '?' | '!'),
+        TokenTree::Literal(_) => false,
+    })
 }
 
 /// A bare name is looked up among the built-in groups first, then where the user stands; a path is
@@ -107,59 +153,54 @@ fn group(args: &Args) -> TokenStream {
 /// The statements that describe the call, run only when it is recorded.
 fn entry(args: &Args) -> TokenStream {
     let rt = private(args, Span::mixed_site());
-    let name = &args.name;
     let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
         Value::AtEntry(value) => {
             let key = &attribute.key;
-            Some(quote_spanned! {at(value)=> #rt::Entry::attribute(entry, #key, &(#value)); })
+            Some(quote_spanned! {at(value)=> #rt::Entry::attribute(&mut entry, #key, &(#value)); })
         }
         Value::OfResult(_) => None,
     });
-    let attributes =
-        when_any(attributes, &quote_spanned! {Span::mixed_site()=> #rt::Entry::has_span(entry) });
-    let texts = [("model", &args.model), ("provider", &args.provider), ("operation", &args.operation)]
-        .into_iter()
-        .filter_map(|(method, value)| {
-            let value = value.as_ref()?;
-            let method = Ident::new(method, at(value));
-            Some(quote_spanned! {at(value)=> #rt::Entry::#method(entry, &(#value)); })
-        });
-    let step = args.step.as_ref().map(|step| quote_spanned! {at(step)=> #rt::Entry::step(entry, #step); });
-    let counts = counts(args).filter_map(|(method, value)| match value {
-        Some(Value::AtEntry(value)) => {
-            let method = Ident::new(method, at(value));
-            Some(quote_spanned! {at(value)=> #rt::Entry::#method(entry, #value); })
-        }
+    let step =
+        args.step.as_ref().map(|step| quote_spanned! {at(step)=> #rt::Entry::step(&mut entry, #step); });
+    let of_call = texts(args).chain(counts(args).filter_map(|(method, value)| match value {
+        Some(Value::AtEntry(value)) => Some((method, quote! { #value }, at(value))),
         _ => None,
+    }));
+    let of_call = of_call.map(|(method, value, at)| {
+        let method = Ident::new(method, at);
+        quote_spanned! {at=> #rt::ModelCall::#method(#rt::Entry::model_call(&mut entry), #value); }
     });
     let kind = args
         .kind
         .as_ref()
-        .map(|kind| quote_spanned! {at(kind)=> #rt::Entry::kind(entry, #rt::SpanKind::#kind); });
+        .map(|kind| quote_spanned! {at(kind)=> #rt::Entry::kind(&mut entry, #rt::SpanKind::#kind); });
     let bucket = args
         .bucket
         .as_ref()
-        .map(|bucket| quote_spanned! {at(bucket)=> #rt::Entry::bucket(entry, #rt::Bucket::#bucket); });
+        .map(|bucket| quote_spanned! {at(bucket)=> #rt::Entry::bucket(&mut entry, #rt::Bucket::#bucket); });
     let umbrella =
-        args.umbrella.as_ref().map(|word| quote_spanned! {at(word)=> #rt::Entry::umbrella(entry); });
+        args.umbrella.as_ref().map(|word| quote_spanned! {at(word)=> #rt::Entry::umbrella(&mut entry); });
     let parent = args
         .parent
         .as_ref()
-        .map(|parent| quote_spanned! {at(parent)=> #rt::Entry::parent(entry, &(#parent)); });
+        .map(|parent| quote_spanned! {at(parent)=> #rt::Entry::parent(&mut entry, &(#parent)); });
     let links =
-        args.links.as_ref().map(|links| quote_spanned! {at(links)=> #rt::Entry::links(entry, #links); });
+        args.links.as_ref().map(|links| quote_spanned! {at(links)=> #rt::Entry::links(&mut entry, #links); });
     let of_span = when_any(
-        [kind, bucket, umbrella, parent, links].into_iter().flatten(),
-        &quote_spanned! {Span::mixed_site()=> #rt::Entry::has_span(entry) },
+        [kind, bucket, umbrella, parent, links].into_iter().flatten().chain(attributes),
+        &quote_spanned! {Span::mixed_site()=> #rt::Entry::has_span(&entry) },
     );
-    quote_spanned! {Span::mixed_site()=>
-        #rt::Entry::name(entry, #name);
-        #step
-        #of_span
-        #attributes
-        #(#texts)*
-        #(#counts)*
-    }
+    quote! { #step #of_span #(#of_call)* }
+}
+
+/// What is said of the model, by the method that takes it.
+fn texts(args: &Args) -> impl Iterator<Item = (&'static str, TokenStream, Span)> {
+    [("model", &args.model), ("provider", &args.provider), ("operation", &args.operation)]
+        .into_iter()
+        .filter_map(|(method, value)| {
+            let value = value.as_ref()?;
+            Some((method, quote_spanned! {at(value)=> &(#value) }, at(value)))
+        })
 }
 
 /// What is counted, by the method that takes it.
@@ -237,7 +278,7 @@ fn run_sync(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream 
     quote_spanned! {Span::mixed_site()=>
         #[allow(clippy::used_underscore_binding)]
         let arguments = (#(#names,)*);
-        let out = #rt::Call::run(&mut call, arguments, move |(#(#patterns,)*)| #result #body);
+        let out = #rt::run(arguments, move |(#(#patterns,)*)| #result #body);
     }
 }
 
@@ -254,11 +295,11 @@ fn run_async(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream
         return quote_spanned! {Span::mixed_site()=>
             #[allow(unreachable_code)]
             let body = async move { #captures let never: #rt::Infallible = #body; never };
-            let (_call, out) = #rt::traced(call, body).await;
+            let out = #rt::traced(&mut call, body).await;
         };
     }
     quote_spanned! {Span::mixed_site()=>
-        let (mut call, out) = #rt::traced(call, async move { #captures #edge #body }).await;
+        let out = #rt::traced(&mut call, async move { #captures #edge #body }).await;
     }
 }
 
@@ -301,79 +342,67 @@ fn follow(args: &Args, function: &Function, form: Form, returned: Returned) -> T
     let settle = settle(args, function, form, &quote_spanned! {Span::mixed_site()=> *out });
     let follow =
         Ident::new(if matches!(form, Form::Stream(_)) { "streamed" } else { "followed" }, Span::mixed_site());
-    let followed = quote_spanned! {Span::mixed_site()=> #rt::#follow(call, out, |call: &mut #rt::Call, out| { #settle }) };
+    let followed = quote_spanned! {Span::mixed_site()=> #rt::#follow(call, out, |open: &mut #rt::Open, out| { #settle }) };
     match returned {
         Returned::Opaque => followed,
         // One that is off stays the box that it is.
         Returned::Boxed => quote_spanned! {Span::mixed_site()=>
-            if #rt::Call::is_on(&call) { #rt::Box::pin(#followed) } else { out }
+            if #rt::Scope::recorded(&mut call).is_some() { #rt::Box::pin(#followed) } else { out }
         },
     }
 }
 
 /// The statements that look at the result, which is the place `out`, run only when the call is recorded.
+/// Methods are called by their paths: a trait of the user's may have some of the same names.
 fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> TokenStream {
     let rt = private(args, Span::mixed_site());
-    // Methods are called by their paths: a trait of the user's may have some of the same names.
-    let call = match form {
-        Form::Value | Form::Guard => quote_spanned! {Span::mixed_site()=> &mut call },
-        Form::Future(_) | Form::Stream(_) => quote_spanned! {Span::mixed_site()=> call },
-    };
     let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
         Value::OfResult(closure) => {
             let key = &attribute.key;
-            Some(quote_spanned! {at(closure)=> #rt::Call::attribute(#call, #key, ok, #closure); })
+            Some(quote_spanned! {at(closure)=> #rt::Open::attribute(open, #key, &#rt::taken(ok, #closure)); })
         }
         Value::AtEntry(_) => None,
     });
-    let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> #rt::Call::has_span(#call) });
+    let attributes = when_any(attributes, &quote_spanned! {Span::mixed_site()=> #rt::Open::has_span(open) });
     let counts = counts(args).filter_map(|(method, value)| match value {
         Some(Value::OfResult(closure)) => {
             let method = Ident::new(method, at(closure));
-            Some(quote_spanned! {at(closure)=> #rt::Call::#method(#call, ok, #closure); })
+            Some(quote_spanned! {at(closure)=>
+                #rt::ModelCall::#method(#rt::Open::model_call(open), #rt::taken(ok, #closure));
+            })
         }
         _ => None,
     });
+    // If the type has no outcome, the return type is where that is said.
+    let at_result = match &function.signature.output {
+        ReturnType::Type(_, ty) => at(ty),
+        ReturnType::Default => Span::mixed_site(),
+    };
     let of_result = quote! { #attributes #(#counts)* };
     let of_result = (!of_result.is_empty()).then(|| {
         // The annotation's grammar asks for a closure, so that no lint should ask for a path.
         quote_spanned! {Span::mixed_site()=>
             #[allow(clippy::redundant_closure, clippy::redundant_closure_for_method_calls)]
-            if let #rt::Some(ok) = (&&#rt::ByType(&#out)).lens_success() { #of_result }
+            if let #rt::Some(ok) = #rt::by_type(&#out).lens_success() { #of_result }
         }
     });
-    // If the type has no outcome, the return type is where that is said.
-    let by_type = quote_spanned! {Span::mixed_site()=> (&&#rt::ByType(&#out)) };
-    let failure = match &function.signature.output {
-        ReturnType::Type(_, ty) => quote_spanned! {at(ty)=> #by_type.lens_failure() },
-        ReturnType::Default => quote_spanned! {Span::mixed_site()=> #by_type.lens_failure() },
-    };
-    let settle = Ident::new(
-        // A stream goes on after an item.
-        if matches!(form, Form::Stream(_)) { "settle_item" } else { "settle" },
-        Span::mixed_site(),
-    );
+    let failure = quote_spanned! {at_result=> #rt::by_type(&#out).lens_failure() };
+    // A stream goes on after an item.
+    let settle = if matches!(form, Form::Stream(_)) { "settle_item" } else { "settle" };
+    let settle = Ident::new(settle, Span::mixed_site());
     let told = args.err.as_ref().and_then(|(word, policy)| {
         let method = match policy {
             ErrorPolicy::Status => return None,
-            ErrorPolicy::Off => return Some(quote_spanned! {at(word)=> #rt::Call::hide_error(#call); }),
+            ErrorPolicy::Off => return Some(quote_spanned! {at(word)=> #rt::Open::hide_error(open); }),
             ErrorPolicy::Message => "error_message",
             ErrorPolicy::Chain => "error_chain",
         };
         let method = Ident::new(method, at(word));
         Some(quote_spanned! {at(word)=>
-            if let #rt::Some(error) = #by_type.lens_error() { #rt::Call::#method(#call, error); }
+            if let #rt::Some(error) = #rt::by_type(&#out).lens_error() { #rt::Open::#method(open, error); }
         })
     });
-    quote_spanned! {Span::mixed_site()=>
-        if #rt::Call::is_on(#call) {
-            #[allow(unused_imports)]
-            use #rt::{AnyOutcome as _, FutureOutcome as _, ResultOutcome as _};
-            #rt::Call::#settle(#call, #failure);
-            #told
-            #of_result
-        }
-    }
+    quote_spanned! {Span::mixed_site()=> #rt::Open::#settle(open, #failure); #told #of_result }
 }
 
 /// `if condition { statements }`, or nothing where there is no statement.
@@ -426,17 +455,37 @@ fn body(function: &Function) -> TokenStream {
 }
 
 /// The runtime, with the spans of where it is named.
-fn runtime(args: &Args, at: Span) -> TokenStream {
-    match &args.runtime {
-        Some(path) => path.to_token_stream(),
-        None => quote_spanned! {at=> ::lens_runtime },
-    }
+fn runtime(args: &Args, at: Span) -> Runtime<'_> {
+    Runtime { path: args.runtime.as_ref(), at, private: false }
 }
 
 /// The runtime's private module, the only thing besides the groups that an expansion names.
-fn private(args: &Args, at: Span) -> TokenStream {
-    let runtime = runtime(args, at);
-    quote_spanned! {at=> #runtime::__private }
+fn private(args: &Args, at: Span) -> Runtime<'_> {
+    Runtime { private: true, ..runtime(args, at) }
+}
+
+/// A path that an expansion names all over, and so is written token by token: to append a stream to another
+/// one asks the compiler each time.
+struct Runtime<'a> {
+    path: Option<&'a Path>,
+    at: Span,
+    private: bool,
+}
+
+impl ToTokens for Runtime<'_> {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        let name = |name, tokens: &mut TokenStream| {
+            Token![::](self.at).to_tokens(tokens);
+            Ident::new(name, self.at).to_tokens(tokens);
+        };
+        match self.path {
+            Some(path) => path.to_tokens(tokens),
+            None => name("lens_runtime", tokens),
+        }
+        if self.private {
+            name("__private", tokens);
+        }
+    }
 }
 
 /// Our hygiene at the user's place: errors and lints point at what they wrote.

@@ -75,22 +75,21 @@ use proc_macro::TokenStream;
 /// // #[rl_span(group = Reward, name = "rl.grpo.reward_calculation", attributes(size = answers.len()))]
 /// // fn reward(answers: &[u32]) -> Result<f64, String> { Ok(answers.len() as f64) }
 /// fn reward(answers: &[u32]) -> Result<f64, String> {
-///     let mut call = rt::__private::enter(
-///         { use rt::groups::*; &Reward },
-///         |entry| {
-///             rt::__private::Entry::name(entry, "rl.grpo.reward_calculation");
-///             if rt::__private::Entry::has_span(entry) {
-///                 rt::__private::Entry::attribute(entry, "size", &(answers.len()));
+///     let mut call = match rt::__private::enter({ use rt::groups::*; &Reward }) {
+///         Some(mut entry) => {
+///             if rt::__private::Entry::has_span(&entry) {
+///                 rt::__private::Entry::attribute(&mut entry, "size", &(answers.len()));
 ///             }
-///         },
-///     );
+///             rt::__private::Entry::scope(entry, "rl.grpo.reward_calculation")
+///         }
+///         None => rt::__private::Scope::OFF,
+///     };
 ///     let arguments = (answers,);
-///     let out = rt::__private::Call::run(&mut call, arguments, move |(answers,)| -> Result<f64, String> {
+///     let out = rt::__private::run(arguments, move |(answers,)| -> Result<f64, String> {
 ///         Ok(answers.len() as f64)
 ///     });
-///     if rt::__private::Call::is_on(&mut call) {
-///         use rt::__private::{AnyOutcome as _, FutureOutcome as _, ResultOutcome as _};
-///         rt::__private::Call::settle(&mut call, (&&rt::__private::ByType(&out)).lens_failure());
+///     if let Some(open) = rt::__private::Scope::recorded(&mut call) {
+///         rt::__private::Open::settle(open, rt::__private::by_type(&out).lens_failure());
 ///     }
 ///     out
 /// }

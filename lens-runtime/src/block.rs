@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::group::SpanGroup;
 use crate::outcome::Failure;
-use crate::span::{self, Call, Entry, Guard};
+use crate::span::{self, Call, Entry};
 use crate::value::{AttributeValue, TokenCounts};
 
 /// Describes a call to be recorded, for what is no function that could be annotated.
@@ -26,18 +26,16 @@ use crate::value::{AttributeValue, TokenCounts};
 /// Values are evaluated by the caller, also where the group is off; what is dear to compute is said within
 /// the call, by [`set`](crate::set), or given to [`attribute_with`](SpanBuilder::attribute_with).
 pub fn span(group: &'static SpanGroup, name: &'static str) -> SpanBuilder {
-    SpanBuilder(match group.is_off() {
-        true => None,
-        false => span::begin(group).map(|mut entry| {
-            entry.name(name);
-            entry
-        }),
-    })
+    SpanBuilder { name, entry: span::enter(group) }
 }
 
 /// A call that is described and has not begun, see [`span`].
 #[must_use = "nothing is recorded before `run`, `traced`, `enter` or `interval`"]
-pub struct SpanBuilder(Option<Entry>);
+pub struct SpanBuilder {
+    name: &'static str,
+    /// Nothing where it is not recorded.
+    entry: Option<Box<Entry>>,
+}
 
 impl SpanBuilder {
     /// Sets an attribute of the span.
@@ -61,24 +59,25 @@ impl SpanBuilder {
         output: impl TokenCounts<Output>,
     ) -> Self {
         self.with(|entry| {
-            entry.input_tokens(input);
-            entry.output_tokens(output);
+            let model_call = entry.model_call();
+            model_call.input_tokens(input);
+            model_call.output_tokens(output);
         })
     }
 
     /// `gen_ai.request.model`.
     pub fn model(self, model: impl AsRef<str>) -> Self {
-        self.with(|entry| entry.model(&model))
+        self.with(|entry| entry.model_call().model(&model))
     }
 
     /// `gen_ai.provider.name`.
     pub fn provider(self, provider: impl AsRef<str>) -> Self {
-        self.with(|entry| entry.provider(&provider))
+        self.with(|entry| entry.model_call().provider(&provider))
     }
 
     /// `gen_ai.operation.name`.
     pub fn operation(self, operation: impl AsRef<str>) -> Self {
-        self.with(|entry| entry.operation(&operation))
+        self.with(|entry| entry.model_call().operation(&operation))
     }
 
     /// The number of the training step that begins with the call.
@@ -88,9 +87,11 @@ impl SpanBuilder {
 
     /// Runs a closure as the call. It ends as `ok`, or as `panic`.
     pub fn run<R>(self, body: impl FnOnce() -> R) -> R {
-        let mut call = self.open();
-        let out = call.run((), |()| body());
-        call.settle(None);
+        let mut scope = self.scope();
+        let out = body();
+        if let Some(open) = scope.recorded() {
+            open.settle(None);
+        }
         out
     }
 
@@ -108,9 +109,11 @@ impl SpanBuilder {
     /// assert_eq!(capture.tree(), "parse (error)\n");
     /// ```
     pub fn try_run<T, E>(self, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let mut call = self.open();
-        let out = call.run((), |()| body());
-        call.settle(Failure::of(&out));
+        let mut scope = self.scope();
+        let out = body();
+        if let Some(open) = scope.recorded() {
+            open.settle(Failure::of(&out));
+        }
         out
     }
 
@@ -129,7 +132,7 @@ impl SpanBuilder {
     /// ```
     #[must_use = "the call ends when the guard is dropped"]
     pub fn enter(self) -> Scope {
-        Scope { _guard: span::guard(self.open()) }
+        Scope { _scope: self.entry.map_or(span::Scope::OFF, |entry| entry.guard(self.name)) }
     }
 
     /// Runs a future as the call, which begins when it is polled first. It ends as `ok`, as `panic`, or,
@@ -147,8 +150,11 @@ impl SpanBuilder {
     /// # }
     /// ```
     pub async fn traced<F: Future>(self, body: F) -> F::Output {
-        let (mut call, out) = span::traced(self.open(), body).await;
-        call.settle(None);
+        let mut call = self.call();
+        let out = span::traced(&mut call, body).await;
+        if let Some(open) = call.recorded() {
+            open.settle(None);
+        }
         out
     }
 
@@ -157,8 +163,11 @@ impl SpanBuilder {
     /// # Errors
     /// That of the future, with which the call ends as `error`.
     pub async fn try_traced<T, E, F: Future<Output = Result<T, E>>>(self, body: F) -> Result<T, E> {
-        let (mut call, out) = span::traced(self.open(), body).await;
-        call.settle(Failure::of(&out));
+        let mut call = self.call();
+        let out = span::traced(&mut call, body).await;
+        if let Some(open) = call.recorded() {
+            open.settle(Failure::of(&out));
+        }
         out
     }
 
@@ -175,24 +184,28 @@ impl SpanBuilder {
     /// assert_eq!(capture.spans()[0].duration(), Duration::from_secs(3));
     /// ```
     pub fn interval(self, began: SystemTime, ended: SystemTime) {
-        if let Some(entry) = self.0 {
-            span::record_interval(entry, began, ended.duration_since(began).unwrap_or_default());
+        if let Some(entry) = self.entry {
+            span::record_interval(*entry, self.name, began, ended.duration_since(began).unwrap_or_default());
         }
     }
 
     fn with(mut self, describe: impl FnOnce(&mut Entry)) -> Self {
-        if let Some(entry) = &mut self.0 {
+        if let Some(entry) = &mut self.entry {
             describe(entry);
         }
         self
     }
 
-    fn open(self) -> Call {
-        self.0.map_or_else(Call::off, span::open)
+    fn scope(self) -> span::Scope {
+        self.entry.map_or(span::Scope::OFF, |entry| entry.scope(self.name))
+    }
+
+    fn call(self) -> Call {
+        self.entry.map_or(Call::OFF, |entry| entry.call(self.name))
     }
 }
 
 /// A call that lasts until this is dropped, see [`SpanBuilder::enter`].
 pub struct Scope {
-    _guard: Guard,
+    _scope: span::Scope,
 }

@@ -77,11 +77,12 @@ pub use http;
 #[doc(hidden)]
 pub mod __private {
     pub use core::convert::Infallible;
-    pub use core::option::Option::Some;
+    pub use core::option::Option::{None, Some};
     pub use opentelemetry::trace::SpanKind;
     pub use std::boxed::Box;
 
     pub use crate::group::Bucket;
-    pub use crate::outcome::{AnyOutcome, ByType, FutureOutcome, ResultOutcome};
-    pub use crate::span::{Call, Entry, enter, followed, guard, never, streamed, traced};
+    pub use crate::metrics::ModelCall;
+    pub use crate::outcome::by_type;
+    pub use crate::span::{Call, Entry, Open, Scope, enter, followed, never, run, streamed, taken, traced};
 }

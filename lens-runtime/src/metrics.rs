@@ -5,11 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, Severity};
+use opentelemetry::logs::{AnyValue, LogRecord as _, Logger, Severity};
 use opentelemetry::metrics::{Gauge, Histogram, Meter};
 
-use crate::pipeline::{self, Pipeline};
+use crate::pipeline;
 use crate::semconv;
+use crate::value::{TokenCounts, TokenUsage};
 
 /// The instruments of one pipeline, each made once.
 pub(crate) struct Instruments {
@@ -142,13 +143,19 @@ pub fn record_step(step: u64, values: &[(Scalar, f64)]) {
     for (scalar, value) in values.iter().filter(|(_, value)| value.is_finite()) {
         instruments.gauge(scalar).record(*value, &[]);
     }
-    emit_event(&pipeline, step, values);
+    if let Some(emit) = &pipeline.step_events {
+        emit(step, values);
+    }
 }
 
-fn emit_event(pipeline: &Pipeline, step: u64, values: &[(Scalar, f64)]) {
-    let Some(logger) = pipeline.logger.as_ref() else {
-        return;
-    };
+/// Where the scalars of a step go as an event.
+pub(crate) type StepEvents = Box<dyn Fn(u64, &[(Scalar, f64)]) + Send + Sync>;
+
+pub(crate) fn step_events(logger: impl Logger + Send + Sync + 'static) -> StepEvents {
+    Box::new(move |step, values| emit_event(&logger, step, values))
+}
+
+fn emit_event(logger: &impl Logger, step: u64, values: &[(Scalar, f64)]) {
     let (severity, text) = match values.iter().all(|(_, value)| value.is_finite()) {
         true => (Severity::Info, "INFO"),
         false => (Severity::Warn, "WARN"),
@@ -165,7 +172,7 @@ fn emit_event(pipeline: &Pipeline, step: u64, values: &[(Scalar, f64)]) {
 
 /// What an annotated call to a model counted.
 #[derive(Default)]
-pub(crate) struct ModelCall {
+pub struct ModelCall {
     pub(crate) model: Option<String>,
     pub(crate) provider: Option<String>,
     pub(crate) operation: Option<String>,
@@ -176,6 +183,49 @@ pub(crate) struct ModelCall {
     pub(crate) latencies: Vec<Duration>,
     /// Whether `tokens` or `operation` was given, which is what makes it a call to a model.
     pub(crate) counted: bool,
+}
+
+/// What an annotation says of it, when the call begins or when it is done.
+impl ModelCall {
+    /// `gen_ai.request.model`.
+    pub fn model(&mut self, model: &(impl AsRef<str> + ?Sized)) {
+        self.model = Some(model.as_ref().to_owned());
+    }
+
+    /// `gen_ai.provider.name`.
+    pub fn provider(&mut self, provider: &(impl AsRef<str> + ?Sized)) {
+        self.provider = Some(provider.as_ref().to_owned());
+    }
+
+    /// `gen_ai.operation.name`.
+    pub fn operation(&mut self, operation: &(impl AsRef<str> + ?Sized)) {
+        self.operation = Some(operation.as_ref().to_owned());
+        self.counted = true;
+    }
+
+    /// Input tokens.
+    pub fn input_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
+        self.counted = true;
+        counts.append_to(&mut self.input);
+    }
+
+    /// Output tokens.
+    pub fn output_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
+        self.counted = true;
+        counts.append_to(&mut self.output);
+    }
+
+    /// Tokens of both sides.
+    pub fn usage<Shape>(&mut self, usage: impl TokenUsage<Shape>) {
+        self.counted = true;
+        usage.append_to(&mut self.input, &mut self.output);
+    }
+
+    /// How long each request took.
+    pub fn latencies(&mut self, latencies: impl IntoIterator<Item = Duration>) {
+        self.counted = true;
+        self.latencies.extend(latencies);
+    }
 }
 
 impl ModelCall {

@@ -1,11 +1,11 @@
 //! How did a call end?
 //!
 //! Whether a value is an error is decided by its type as rustc knows it where the function is
-//! written, after aliases are resolved, and without asking anything of the error's type. Three
-//! traits have a method of the same name, implemented with more or fewer references; method
-//! resolution tries them in a fixed order.
+//! written, after aliases are resolved, and without asking anything of the error's type: see
+//! [`ByType`].
 
 use std::convert::Infallible;
+use std::ops::Deref;
 
 /// The outcome of a call, as `rl.outcome` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,54 +53,67 @@ impl Failure {
     }
 }
 
-/// A value of which the outcome is asked, by `(&&ByType(&out)).lens_failure()`: the method of
-/// [`ResultOutcome`] is found first, then that of [`FutureOutcome`], then that of [`AnyOutcome`]. The names
-/// are ours alone, since a trait of the user's may be in scope that has its methods for every type.
-pub struct ByType<'a, T>(pub &'a T);
+/// A value of which the outcome is asked by its type: `by_type(&out).lens_failure()`.
+///
+/// Three types have methods of the same names. This one has them for a `Result`; if the value is none, method
+/// resolution goes on to what it derefs to, [`OfFuture`], and then to [`OfAny`]. The methods are inherent, so
+/// that nothing has to be in scope, and named as nobody else names theirs, since a trait of the user's may be
+/// in scope that has its methods for every type.
+pub struct ByType<'a, T>(OfFuture<'a, T>);
 
-/// The outcome of a `Result`.
-pub trait ResultOutcome<'a> {
-    /// The type of the value in `Ok`.
-    type Value;
-    /// The type of the value in `Err`.
-    type Error;
-    /// What failed, if something did.
-    fn lens_failure(&self) -> Option<Failure>;
-    /// The successful value, if there is one.
-    fn lens_success(&self) -> Option<&'a Self::Value>;
-    /// The error, if there is one.
-    fn lens_error(&self) -> Option<&'a Self::Error>;
+/// A value of which the outcome is asked by its type.
+#[inline]
+pub fn by_type<T>(value: &T) -> ByType<'_, T> {
+    ByType(OfFuture(OfAny(value)))
 }
 
-impl<'a, T, E> ResultOutcome<'a> for &ByType<'a, Result<T, E>> {
-    type Value = T;
-    type Error = E;
-
-    fn lens_failure(&self) -> Option<Failure> {
-        Failure::of(self.0)
+/// The outcome of a `Result`.
+impl<'a, T, E> ByType<'a, Result<T, E>> {
+    /// What failed, if something did.
+    #[inline]
+    pub fn lens_failure(&self) -> Option<Failure> {
+        Failure::of(self.0.0.0)
     }
 
-    fn lens_success(&self) -> Option<&'a T> {
-        self.0.as_ref().ok()
+    /// The successful value, if there is one.
+    pub fn lens_success(&self) -> Option<&'a T> {
+        self.0.0.0.as_ref().ok()
     }
 
-    fn lens_error(&self) -> Option<&'a E> {
-        self.0.as_ref().err()
+    /// The error, if there is one.
+    pub fn lens_error(&self) -> Option<&'a E> {
+        self.0.0.0.as_ref().err()
+    }
+}
+
+impl<'a, T> Deref for ByType<'a, T> {
+    type Target = OfFuture<'a, T>;
+
+    fn deref(&self) -> &OfFuture<'a, T> {
+        &self.0
     }
 }
 
 /// The outcome of a future that was returned: it has none yet. A compile error, never a measurement
 /// close to zero.
-pub trait FutureOutcome {
+pub struct OfFuture<'a, T>(OfAny<'a, T>);
+
+#[expect(clippy::unused_self, reason = "the methods are those of `ByType`")]
+impl<F: Future> OfFuture<'_, F> {
     /// Does not compile.
-    fn lens_failure(&self) -> Option<Failure>
+    pub fn lens_failure(&self) -> Option<Failure>
     where
-        Self: DoneWhenReturned;
+        Self: DoneWhenReturned,
+    {
+        None
+    }
 }
 
-impl<F: Future> FutureOutcome for &&ByType<'_, F> {
-    fn lens_failure(&self) -> Option<Failure> {
-        None
+impl<'a, T> Deref for OfFuture<'a, T> {
+    type Target = OfAny<'a, T>;
+
+    fn deref(&self) -> &OfAny<'a, T> {
+        &self.0
     }
 }
 
@@ -114,29 +127,23 @@ impl<F: Future> FutureOutcome for &&ByType<'_, F> {
 pub trait DoneWhenReturned {}
 
 /// The outcome of anything else: it cannot fail.
-pub trait AnyOutcome<'a> {
-    /// The type of the value itself.
-    type Value;
+pub struct OfAny<'a, T>(&'a T);
+
+#[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "the methods are those of `ByType`")]
+impl<'a, T> OfAny<'a, T> {
     /// Nothing.
-    fn lens_failure(&self) -> Option<Failure>;
-    /// The value.
-    fn lens_success(&self) -> Option<&'a Self::Value>;
-    /// None.
-    fn lens_error(&self) -> Option<&'a Infallible>;
-}
-
-impl<'a, T> AnyOutcome<'a> for ByType<'a, T> {
-    type Value = T;
-
-    fn lens_failure(&self) -> Option<Failure> {
+    #[inline]
+    pub fn lens_failure(&self) -> Option<Failure> {
         None
     }
 
-    fn lens_success(&self) -> Option<&'a T> {
+    /// The value.
+    pub fn lens_success(&self) -> Option<&'a T> {
         Some(self.0)
     }
 
-    fn lens_error(&self) -> Option<&'a Infallible> {
+    /// None.
+    pub fn lens_error(&self) -> Option<&'a Infallible> {
         None
     }
 }

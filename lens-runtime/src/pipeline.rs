@@ -8,17 +8,24 @@ use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
 use opentelemetry::Context;
-use opentelemetry_sdk::logs::SdkLogger;
-use opentelemetry_sdk::trace::SdkTracer;
+use opentelemetry::global::{BoxedTracer, ObjectSafeTracer};
 
 use crate::group::{Selection, SpanGroup, Wanted};
-use crate::metrics::Instruments;
+use crate::metrics::{Instruments, StepEvents};
 
 /// Where the calls of a process, or of a test, are recorded. What is `None` is off.
+///
+/// The SDK stands behind pointers, so that a program which is annotated and sets nothing up, as the tests of a
+/// library are, links none of it.
 pub(crate) struct Pipeline {
-    pub(crate) tracer: Option<SdkTracer>,
+    pub(crate) tracer: Option<BoxedTracer>,
     pub(crate) instruments: Option<Instruments>,
-    pub(crate) logger: Option<SdkLogger>,
+    pub(crate) step_events: Option<StepEvents>,
+}
+
+/// A tracer for a pipeline.
+pub(crate) fn boxed(tracer: impl ObjectSafeTracer + Send + Sync + 'static) -> BoxedTracer {
+    BoxedTracer::new(Box::new(tracer))
 }
 
 /// A pipeline of a test, as it lies in the context.

@@ -27,7 +27,7 @@ use crate::error::{Error, Kind};
 use crate::export::{Client, Exporter, Files};
 use crate::group::{self, Selection};
 use crate::logs::{LogLayer, TeeLog};
-use crate::metrics::Instruments;
+use crate::metrics::{self, Instruments};
 use crate::notice;
 use crate::pipeline::{self, Pipeline};
 use crate::propagation;
@@ -299,11 +299,15 @@ impl Running {
                 .build()
         });
         pipeline::activate(Some(Arc::new(Pipeline {
-            tracer: tracer_provider.as_ref().map(|provider| provider.tracer_with_scope(scope.clone())),
+            tracer: tracer_provider
+                .as_ref()
+                .map(|provider| pipeline::boxed(provider.tracer_with_scope(scope.clone()))),
             instruments: meter_provider
                 .as_ref()
                 .map(|provider| Instruments::new(provider.meter_with_scope(scope.clone()))),
-            logger: logger_provider.as_ref().map(|provider| provider.logger_with_scope(scope)),
+            step_events: logger_provider
+                .as_ref()
+                .map(|provider| metrics::step_events(provider.logger_with_scope(scope))),
         })));
         // For other libraries. A tracer that one of them takes is to find its context in requests and
         // its instruments, so that it comes last.

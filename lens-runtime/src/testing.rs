@@ -21,8 +21,8 @@ use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor};
 
 use crate::group::{self, Selection};
-use crate::metrics::Instruments;
-use crate::pipeline::{Captured, Pipeline};
+use crate::metrics::{self, Instruments};
+use crate::pipeline::{self, Captured, Pipeline};
 use crate::semconv;
 use crate::span;
 
@@ -67,9 +67,9 @@ impl Capture {
         let reader = PeriodicReader::builder(recorder).with_interval(Duration::from_secs(3600)).build();
         let meter_provider = SdkMeterProvider::builder().with_reader(reader).build();
         let pipeline = Pipeline {
-            tracer: Some(tracer_provider.tracer(semconv::SCOPE)),
+            tracer: Some(pipeline::boxed(tracer_provider.tracer(semconv::SCOPE))),
             instruments: Some(Instruments::new(meter_provider.meter(semconv::SCOPE))),
-            logger: Some(logger_provider.logger(semconv::SCOPE)),
+            step_events: Some(metrics::step_events(logger_provider.logger(semconv::SCOPE))),
         };
         let captured = Captured { pipeline: Arc::new(pipeline), selection: Arc::new(selection) };
         group::capture(true);

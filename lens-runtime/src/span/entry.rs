@@ -1,22 +1,22 @@
 //! What does an annotation say of a call that is about to begin?
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::SystemTime;
 
 use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt as _};
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::{Context, KeyValue, Value};
 
+use super::{Call, Open, Scope, Unsettled};
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
-use crate::pipeline::Pipeline;
-use crate::value::{AttributeValue, TokenCounts, TokenUsage};
+use crate::pipeline::{self, Pipeline};
+use crate::value::AttributeValue;
 
 /// A call about to begin, while the annotation describes it.
 pub struct Entry {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) group: &'static SpanGroup,
     pub(super) spans: bool,
-    pub(super) name: &'static str,
     pub(super) attributes: Vec<KeyValue>,
     pub(super) step: Option<u64>,
     pub(super) model_call: Option<Box<ModelCall>>,
@@ -42,10 +42,54 @@ pub(super) enum CountsAs {
     Umbrella,
 }
 
+#[expect(clippy::boxed_local, reason = "an expansion is smaller that holds no entry but a pointer to it")]
 impl Entry {
-    /// The span's name.
-    pub fn name(&mut self, name: &'static str) {
-        self.name = name;
+    /// What a call needs that is about to begin; `None` if it is not recorded after all. Out of line, so that
+    /// a call that is off pays for none of it with its stack frame.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin(group: &'static SpanGroup) -> Option<Box<Self>> {
+        let wanted = group.wanted();
+        let (pipeline, spans) = pipeline::for_call(group, wanted)?;
+        if Context::map_current(Context::is_telemetry_suppressed) {
+            return None;
+        }
+        let spans = spans && pipeline.tracer.is_some();
+        Some(Box::new(Self {
+            pipeline,
+            group,
+            spans,
+            attributes: Vec::new(),
+            step: None,
+            model_call: None,
+            of_span: OfSpan::default(),
+        }))
+    }
+
+    /// Begins the call, now, in a scope whose value is looked at.
+    #[cold]
+    #[inline(never)]
+    pub fn scope(self: Box<Self>, name: &'static str) -> Scope {
+        Scope::new((*self).open(name), Unsettled::Panic)
+    }
+
+    /// Begins the call, now, in a scope whose value is not looked at.
+    #[cold]
+    #[inline(never)]
+    pub fn guard(self: Box<Self>, name: &'static str) -> Scope {
+        let was_panicking = std::thread::panicking();
+        Scope::new((*self).open(name), Unsettled::PerhapsPanic { was_panicking })
+    }
+
+    /// Begins the call, now, without a scope.
+    #[cold]
+    #[inline(never)]
+    pub fn call(self: Box<Self>, name: &'static str) -> Call {
+        Call(Some(Box::new((*self).open(name))))
+    }
+
+    fn open(self, name: &'static str) -> Open {
+        Open::new(self, name, SystemTime::now())
     }
 
     /// Whether there is a span to hold attributes.
@@ -54,8 +98,14 @@ impl Entry {
     }
 
     /// Sets an attribute of the span.
+    #[cold]
+    #[inline(never)]
     pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
-        self.attributes.extend(value.to_value().map(|value| KeyValue::new(key, value)));
+        self.push(key, value.to_value());
+    }
+
+    fn push(&mut self, key: &'static str, value: Option<Value>) {
+        self.attributes.extend(value.map(|value| KeyValue::new(key, value)));
     }
 
     /// The number of the training step that begins here. A number that is negative is none.
@@ -89,52 +139,8 @@ impl Entry {
         self.of_span.links.extend(contexts.map(|context| Link::new(context, Vec::new(), 0)));
     }
 
-    /// `gen_ai.request.model`.
-    pub fn model(&mut self, model: &(impl AsRef<str> + ?Sized)) {
-        self.model_call().model = Some(model.as_ref().to_owned());
-    }
-
-    /// `gen_ai.provider.name`.
-    pub fn provider(&mut self, provider: &(impl AsRef<str> + ?Sized)) {
-        self.model_call().provider = Some(provider.as_ref().to_owned());
-    }
-
-    /// `gen_ai.operation.name`.
-    pub fn operation(&mut self, operation: &(impl AsRef<str> + ?Sized)) {
-        let model_call = self.model_call();
-        model_call.operation = Some(operation.as_ref().to_owned());
-        model_call.counted = true;
-    }
-
-    /// Input tokens, known at entry.
-    pub fn input_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
-        let model_call = self.model_call();
-        model_call.counted = true;
-        counts.append_to(&mut model_call.input);
-    }
-
-    /// Output tokens, known at entry.
-    pub fn output_tokens<Shape>(&mut self, counts: impl TokenCounts<Shape>) {
-        let model_call = self.model_call();
-        model_call.counted = true;
-        counts.append_to(&mut model_call.output);
-    }
-
-    /// Tokens of both sides, known at entry.
-    pub fn usage<Shape>(&mut self, usage: impl TokenUsage<Shape>) {
-        let model_call = self.model_call();
-        model_call.counted = true;
-        usage.append_to(&mut model_call.input, &mut model_call.output);
-    }
-
-    /// How long each request took, known at entry.
-    pub fn latencies(&mut self, latencies: impl IntoIterator<Item = Duration>) {
-        let model_call = self.model_call();
-        model_call.counted = true;
-        model_call.latencies.extend(latencies);
-    }
-
-    fn model_call(&mut self) -> &mut ModelCall {
+    /// The model that is called.
+    pub fn model_call(&mut self) -> &mut ModelCall {
         self.model_call.get_or_insert_default()
     }
 }

@@ -1,9 +1,12 @@
 //! What happens when a call is recorded?
 //!
-//! The way of a call: [`enter`] passes the gate, or leaves; an [`Entry`] is described by the
-//! annotation and becomes a [`Call`], which is open until it is dropped; `run` or `follow` runs the
-//! body in the span's context; `settle` learns from the result how it went. Whatever ends a call,
-//! it ends in one place, [`Open`]'s `drop`, with exactly one outcome.
+//! The way of a call: [`enter`] passes the gate, or leaves; an [`Entry`] is described by the annotation
+//! and becomes [`Open`], a call that is recorded, held by a [`Scope`] on one thread or by a [`Call`] that
+//! may move between threads; the body runs in the span's context; `settle` learns from the result how it
+//! went. Whatever ends a call, it ends in one place, `Open`'s `drop`, with exactly one outcome.
+//!
+//! What an expansion calls is either a few instructions that are inlined, or out of line and not generic:
+//! a crate may have a thousand annotated functions, and each has all of it once more that is not.
 //!
 //! Nothing here knows of configuration, exporters or OTLP.
 
@@ -19,122 +22,39 @@ use opentelemetry::trace::{Status, TraceContextExt as _, Tracer as _};
 use opentelemetry::{Context, ContextGuard, KeyValue};
 use opentelemetry_sdk::trace::SpanData;
 
-use entry::{CountsAs, OfSpan};
+use entry::CountsAs;
 pub use entry::{Entry, SpanRef};
-pub(crate) use follow::Guard;
-pub use follow::{followed, guard, streamed, traced};
+pub use follow::{followed, streamed, traced};
+pub use settle::taken;
 
 use crate::current::Said;
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
 use crate::outcome::{Failure, Outcome};
-use crate::pipeline::{self, Pipeline};
+use crate::pipeline::Pipeline;
 use crate::{semconv, step};
 
-/// Opens a call, if its group is wanted. `describe` runs only then.
+/// The gate: a call that is about to begin, if its group is wanted.
 #[inline]
-pub fn enter(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) -> Call {
+pub fn enter(group: &'static SpanGroup) -> Option<Box<Entry>> {
     match group.is_off() {
-        true => Call(None),
-        false => enter_recorded(group, describe),
+        true => None,
+        false => Entry::begin(group),
     }
 }
 
-/// Out of line, so that a call that is off pays for none of it with its stack frame.
-#[cold]
-#[inline(never)]
-fn enter_recorded(group: &'static SpanGroup, describe: impl FnOnce(&mut Entry)) -> Call {
-    match begin(group) {
-        None => Call(None),
-        Some(mut entry) => {
-            describe(&mut entry);
-            open(entry)
-        }
-    }
-}
-
-/// What a call needs that is about to begin; `None` if it is not recorded.
-pub(crate) fn begin(group: &'static SpanGroup) -> Option<Entry> {
-    let wanted = group.wanted();
-    let (pipeline, spans) = pipeline::for_call(group, wanted)?;
-    if Context::map_current(Context::is_telemetry_suppressed) {
-        return None;
-    }
-    let spans = spans && pipeline.tracer.is_some();
-    Some(Entry {
-        pipeline,
-        group,
-        spans,
-        name: "",
-        attributes: Vec::new(),
-        step: None,
-        model_call: None,
-        of_span: OfSpan::default(),
-    })
-}
-
-/// Begins the call, now.
-pub(crate) fn open(entry: Entry) -> Call {
-    Call(Some(Box::new(open_at(entry, SystemTime::now()))))
+/// Runs the body of a function with its arguments. Both come as parameters so that their types are known
+/// where the body is checked, and so that the arguments are dropped as a function drops them.
+#[inline]
+pub fn run<A, R>(arguments: A, body: impl FnOnce(A) -> R) -> R {
+    body(arguments)
 }
 
 /// Records a call that is over.
-pub(crate) fn record_interval(entry: Entry, began_at: SystemTime, took: Duration) {
-    let mut open = open_at(entry, began_at);
+pub(crate) fn record_interval(entry: Entry, name: &'static str, began_at: SystemTime, took: Duration) {
+    let mut open = Open::new(entry, name, began_at);
     open.took = Some(took);
     open.settled = Some(Outcome::Ok);
-}
-
-/// Starts the span, if there is one, and makes the context in which the body will run.
-fn open_at(entry: Entry, began_at: SystemTime) -> Open {
-    let Entry { pipeline, group, spans, name, attributes, step, model_call, of_span } = entry;
-    let parent = Context::current();
-    let began = Instant::now();
-    let said = Said::default();
-    let mut context = parent.with_value(said.clone());
-    if let Some(number) = step {
-        context = step::within(&context, number);
-    }
-    if let Some(bucket) = group.scope() {
-        context = context.with_value(BucketScope(bucket));
-    }
-    if let Some(tracer) = pipeline.tracer.as_ref().filter(|_| spans) {
-        let bucket = match of_span.counts_as {
-            CountsAs::ItsGroup => bucket(group, &parent),
-            CountsAs::Bucket(bucket) => Some(bucket),
-            CountsAs::Umbrella => None,
-        };
-        let own = own_attributes(group, bucket, &context, model_call.as_deref());
-        let mut builder =
-            tracer.span_builder(name).with_start_time(began_at).with_attributes(merge(own, attributes));
-        builder.span_kind = of_span.kind;
-        if !of_span.links.is_empty() {
-            builder = builder.with_links(of_span.links);
-        }
-        let span = match of_span.parent {
-            Some(elsewhere) => {
-                tracer.build_with_context(builder, &context.with_remote_span_context(elsewhere))
-            }
-            None => tracer.build_with_context(builder, &context),
-        };
-        context = context.with_span(span);
-    }
-    Open {
-        pipeline,
-        group,
-        name,
-        began,
-        began_at,
-        took: None,
-        context,
-        said,
-        spans,
-        model_call,
-        settled: None,
-        told: Told::Type,
-        running: false,
-        is_discarded: false,
-    }
 }
 
 /// What the time of a span counts as: as its group says, unless a span around it says otherwise.
@@ -178,89 +98,94 @@ fn merge(own: impl Iterator<Item = KeyValue>, users: Vec<KeyValue>) -> Vec<KeyVa
 /// What leaf spans beneath count as, in the context.
 struct BucketScope(Bucket);
 
-/// A call of an annotated function; off, or open until it is dropped.
-pub struct Call(Option<Box<Open>>);
+/// A call that lasts as long as a scope, whose span is the current one there; off, or open until this is
+/// dropped.
+pub struct Scope(Option<Box<Entered>>);
 
-impl Call {
+struct Entered {
+    // Ends before the call does.
+    _attached: ContextGuard,
+    open: Open,
+}
+
+impl Scope {
     /// A call that is not recorded.
-    pub(crate) fn off() -> Self {
-        Self(None)
+    pub const OFF: Self = Self(None);
+
+    /// `unsettled` says what ends the call if its value is not looked at.
+    fn new(mut open: Open, unsettled: Unsettled) -> Self {
+        open.unsettled = unsettled;
+        Self(Some(Box::new(Entered { _attached: open.attach(), open })))
     }
 
-    /// Whether the call is recorded.
+    /// The call, if it is recorded.
     #[inline]
-    pub fn is_on(&self) -> bool {
-        self.0.is_some()
+    pub fn recorded(&mut self) -> Option<&mut Open> {
+        self.0.as_mut().map(|entered| &mut entered.open)
     }
 
-    /// Whether there is a span to hold attributes.
-    pub fn has_span(&self) -> bool {
-        self.0.as_ref().is_some_and(|open| open.spans)
+    /// The scope ends, and the call goes on.
+    fn leave(mut self) -> Call {
+        Call(self.0.take().map(|entered| {
+            let mut open = entered.open;
+            open.unsettled = Unsettled::Cancelled;
+            Box::new(open)
+        }))
     }
+}
 
-    /// Runs the body with its arguments, within the span.
+impl Drop for Scope {
     #[inline]
-    pub fn run<A, R>(&mut self, arguments: A, body: impl FnOnce(A) -> R) -> R {
-        let _attached = self.resume();
-        body(arguments)
-    }
-
-    /// The body returned; this is how it went.
-    pub fn settle(&mut self, failure: Option<Failure>) {
-        if let Some(open) = &mut self.0 {
-            open.settled = Some(failure.map_or(Outcome::Ok, Outcome::Error));
-        }
-    }
-
-    /// Makes the span current while the body runs on this thread. Until `pause` or `settle`, the
-    /// body is running: if the call ends before, a panic ended it.
-    #[inline]
-    fn resume(&mut self) -> Option<ContextGuard> {
-        self.0.as_mut().map(|open| open.resume())
-    }
-
-    /// Makes the span current, without saying that the body runs.
-    fn attach(&self) -> Option<ContextGuard> {
-        self.0.as_ref().map(|open| open.attach())
-    }
-
-    /// Takes the call back: it is not recorded.
-    fn discard(&mut self) {
-        if let Some(open) = &mut self.0 {
-            open.is_discarded = true;
-        }
-    }
-
-    /// The body waits.
-    fn pause(&mut self) {
-        if let Some(open) = &mut self.0 {
-            open.running = false;
+    fn drop(&mut self) {
+        if let Some(entered) = self.0.take() {
+            end_scope(entered);
         }
     }
 }
 
-/// A call is only looked at again to be ended, which is what a panic does to it.
-impl UnwindSafe for Call {}
-impl RefUnwindSafe for Call {}
+#[cold]
+#[inline(never)]
+fn end_scope(entered: Box<Entered>) {
+    drop(entered);
+}
+
+/// A call that goes from poll to poll, on whatever thread; off, or open until this is dropped.
+pub struct Call(Option<Box<Open>>);
+
+impl Call {
+    /// A call that is not recorded.
+    pub const OFF: Self = Self(None);
+
+    /// The call, if it is recorded.
+    #[inline]
+    pub fn recorded(&mut self) -> Option<&mut Open> {
+        self.0.as_deref_mut()
+    }
+}
 
 impl Drop for Call {
     #[inline]
     fn drop(&mut self) {
         if let Some(open) = self.0.take() {
-            end(open);
+            end_call(open);
         }
     }
 }
 
-/// Out of line, as [`enter_recorded`].
 #[cold]
 #[inline(never)]
-fn end(open: Box<Open>) {
+fn end_call(open: Box<Open>) {
     drop(open);
 }
 
+/// A call is only looked at again to be ended, which is what a panic does to it.
+impl UnwindSafe for Scope {}
+impl RefUnwindSafe for Scope {}
+impl UnwindSafe for Call {}
+impl RefUnwindSafe for Call {}
+
 /// A call that is recorded and has not ended.
-struct Open {
+pub struct Open {
     pipeline: Arc<Pipeline>,
     group: &'static SpanGroup,
     name: &'static str,
@@ -275,7 +200,7 @@ struct Open {
     model_call: Option<Box<ModelCall>>,
     settled: Option<Outcome>,
     told: Told,
-    running: bool,
+    unsettled: Unsettled,
     is_discarded: bool,
 }
 
@@ -291,15 +216,95 @@ enum Told {
     Text(String),
 }
 
+/// What ended a call of which no value was seen.
+#[derive(Clone, Copy)]
+enum Unsettled {
+    /// Nobody polls it any more.
+    Cancelled,
+    /// A panic, for there would be a value otherwise.
+    Panic,
+    /// Perhaps a panic: the value is not looked at. Where the call began within a destructor that a panic
+    /// runs, another panic cannot be told from that one.
+    PerhapsPanic { was_panicking: bool },
+}
+
+impl Unsettled {
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::Cancelled => Outcome::Cancelled,
+            Self::Panic => Outcome::Panic,
+            Self::PerhapsPanic { was_panicking: false } if std::thread::panicking() => Outcome::Panic,
+            Self::PerhapsPanic { .. } => Outcome::Ok,
+        }
+    }
+}
+
 impl Open {
-    #[cold]
-    #[inline(never)]
-    fn resume(&mut self) -> ContextGuard {
-        self.running = true;
-        self.attach()
+    /// Starts the span, if there is one, and makes the context in which the body will run.
+    fn new(entry: Entry, name: &'static str, began_at: SystemTime) -> Self {
+        let Entry { pipeline, group, spans, attributes, step, model_call, of_span } = entry;
+        let parent = Context::current();
+        let began = Instant::now();
+        let said = Said::default();
+        let mut context = parent.with_value(said.clone());
+        if let Some(number) = step {
+            context = step::within(&context, number);
+        }
+        if let Some(bucket) = group.scope() {
+            context = context.with_value(BucketScope(bucket));
+        }
+        if let Some(tracer) = pipeline.tracer.as_ref().filter(|_| spans) {
+            let bucket = match of_span.counts_as {
+                CountsAs::ItsGroup => bucket(group, &parent),
+                CountsAs::Bucket(bucket) => Some(bucket),
+                CountsAs::Umbrella => None,
+            };
+            let own = own_attributes(group, bucket, &context, model_call.as_deref());
+            let mut builder =
+                tracer.span_builder(name).with_start_time(began_at).with_attributes(merge(own, attributes));
+            builder.span_kind = of_span.kind;
+            if !of_span.links.is_empty() {
+                builder = builder.with_links(of_span.links);
+            }
+            let span = match of_span.parent {
+                Some(elsewhere) => {
+                    tracer.build_with_context(builder, &context.with_remote_span_context(elsewhere))
+                }
+                None => tracer.build_with_context(builder, &context),
+            };
+            context = context.with_span(span);
+        }
+        Self {
+            pipeline,
+            group,
+            name,
+            began,
+            began_at,
+            took: None,
+            context,
+            said,
+            spans,
+            model_call,
+            settled: None,
+            told: Told::Type,
+            unsettled: Unsettled::Cancelled,
+            is_discarded: false,
+        }
     }
 
-    /// Makes the span current, without saying that the body runs.
+    /// The body returned; this is how it went.
+    #[cold]
+    #[inline(never)]
+    pub fn settle(&mut self, failure: Option<Failure>) {
+        self.settled = Some(failure.map_or(Outcome::Ok, Outcome::Error));
+    }
+
+    /// Whether there is a span to hold attributes.
+    pub fn has_span(&self) -> bool {
+        self.spans
+    }
+
+    /// Makes the span the current one.
     fn attach(&self) -> ContextGuard {
         self.context.clone().attach()
     }
@@ -374,11 +379,7 @@ impl Drop for Open {
         }
         let elapsed = self.took.unwrap_or_else(|| self.began.elapsed());
         self.hear();
-        let outcome = match (self.settled, self.running) {
-            (Some(outcome), _) => outcome,
-            (None, true) => Outcome::Panic,
-            (None, false) => Outcome::Cancelled,
-        };
+        let outcome = self.settled.unwrap_or_else(|| self.unsettled.outcome());
         self.end_span(outcome, elapsed);
         self.record_metrics(outcome, elapsed);
     }
