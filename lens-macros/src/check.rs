@@ -43,6 +43,7 @@ pub(crate) enum Returned {
 
 /// An annotated function. The body stays tokens: we never look into it.
 pub(crate) struct Function {
+    /// Those above it, and those at the top of its block.
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) visibility: Visibility,
     pub(crate) defaultness: Option<Token![default]>,
@@ -169,12 +170,7 @@ fn function(input: ParseStream<'_>) -> syn::Result<Function> {
     }
     let content;
     let brace = braced!(content in input);
-    // `#![…]` may only stand at the top of the function's own block; above the function it means
-    // the same.
-    for mut inner in content.call(Attribute::parse_inner)? {
-        inner.style = syn::AttrStyle::Outer;
-        attributes.push(inner);
-    }
+    attributes.extend(content.call(Attribute::parse_inner)?);
     Ok(Function { attributes, visibility, defaultness, signature, brace, body: content.parse()? })
 }
 

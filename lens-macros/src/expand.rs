@@ -32,6 +32,8 @@
 //! `rt::streamed(…)`, for each item. And what cannot stand in a closure stays where it is:
 //! `let _guard = match rt::enter(&G) { … entry.guard(N) … }; { body }`.
 //!
+//! clippy reads something else, see [`lint`].
+//!
 //! Methods are written here as methods, and called by their paths. Names of ours are invisible to the
 //! user's tokens (mixed-site hygiene), and every path goes through the runtime's private module, so that
 //! nothing in scope can stand in the way.
@@ -41,15 +43,19 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
-use syn::{FnArg, Pat, Path, ReturnType, Token, Type, parse_quote};
+use syn::{AttrStyle, Attribute, FnArg, Pat, Path, ReturnType, Token, Type, parse_quote};
 
 use crate::args::{Args, ErrorPolicy, Key, Value, contains};
 use crate::check::{Form, Function, Plan, Returned, peeled};
+use crate::lint;
 
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let Plan { args, function, form } = plan;
     let Function { attributes, visibility, defaultness, .. } = function;
     let call = call(args, function, *form);
+    if let Some(bare) = lint::is_clippy().then(|| lint::bare(plan, &call)).flatten() {
+        return bare;
+    }
     let handed = handed_on(args, function);
     let statements = match form {
         Form::Value => {
@@ -60,15 +66,9 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
             if function.signature.asyncness.is_some() && never_returns(function) {
                 quote_spanned! {Span::mixed_site()=> let mut call = #call; #run match out {} }
             } else {
-                let rt = private(args, Span::mixed_site());
-                let holder = holder(function, *form);
                 let settle = settle(args, function, *form, &quote_spanned! {Span::mixed_site()=> out });
-                quote_spanned! {Span::mixed_site()=>
-                    let mut call = #call;
-                    #run
-                    if let #rt::Some(open) = #rt::#holder::recorded(&mut call) { #settle }
-                    out
-                }
+                let settle = recorded(args, function, *form, &settle);
+                quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #settle out }
             }
         }
         Form::Future(returned) | Form::Stream(returned) => {
@@ -82,6 +82,10 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
         }
     };
     let signature = outer_signature(function, *form, &handed);
+    // An attribute at the top of the user's block means the same above the function, where it covers the
+    // block of ours too.
+    let attributes =
+        attributes.iter().cloned().map(|attribute| Attribute { style: AttrStyle::Outer, ..attribute });
     // Braces of the user, so that an editor with an unfinished body still finds its way.
     let mut block = TokenStream::new();
     function.brace.surround(&mut block, |block| block.extend(statements));
@@ -122,6 +126,15 @@ fn call(args: &Args, function: &Function, form: Form) -> TokenStream {
 fn holder(function: &Function, form: Form) -> Ident {
     let is_async = form == Form::Value && function.signature.asyncness.is_some();
     Ident::new(if is_async { "Call" } else { "Scope" }, Span::mixed_site())
+}
+
+/// The statements that settle a call, if it is recorded.
+pub(crate) fn recorded(args: &Args, function: &Function, form: Form, settle: &TokenStream) -> TokenStream {
+    let rt = private(args, Span::mixed_site());
+    let holder = holder(function, form);
+    quote_spanned! {Span::mixed_site()=>
+        if let #rt::Some(open) = #rt::#holder::recorded(&mut call) { #settle }
+    }
 }
 
 /// Whether an expression may do what leaves the function it stands in, by itself or out of a macro.
@@ -303,7 +316,7 @@ fn run_async(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream
     }
 }
 
-fn never_returns(function: &Function) -> bool {
+pub(crate) fn never_returns(function: &Function) -> bool {
     matches!(&function.signature.output, ReturnType::Type(_, ty) if matches!(peeled(ty), Type::Never(_)))
 }
 
@@ -354,7 +367,7 @@ fn follow(args: &Args, function: &Function, form: Form, returned: Returned) -> T
 
 /// The statements that look at the result, which is the place `out`, run only when the call is recorded.
 /// Methods are called by their paths: a trait of the user's may have some of the same names.
-fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> TokenStream {
+pub(crate) fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> TokenStream {
     let rt = private(args, Span::mixed_site());
     let attributes = args.attributes.iter().filter_map(|attribute| match &attribute.value {
         Value::OfResult(closure) => {
@@ -380,9 +393,10 @@ fn settle(args: &Args, function: &Function, form: Form, out: &TokenStream) -> To
     };
     let of_result = quote! { #attributes #(#counts)* };
     let of_result = (!of_result.is_empty()).then(|| {
-        // The annotation's grammar asks for a closure, so that no lint should ask for a path.
+        // The annotation's grammar asks for a closure, so that no lint should ask for a path, or for a
+        // `return` that would be nothing but noise there.
         quote_spanned! {Span::mixed_site()=>
-            #[allow(clippy::redundant_closure, clippy::redundant_closure_for_method_calls)]
+            #[allow(clippy::implicit_return, clippy::redundant_closure, clippy::redundant_closure_for_method_calls)]
             if let #rt::Some(ok) = #rt::by_type(&#out).lens_success() { #of_result }
         }
     });
@@ -460,13 +474,13 @@ fn runtime(args: &Args, at: Span) -> Runtime<'_> {
 }
 
 /// The runtime's private module, the only thing besides the groups that an expansion names.
-fn private(args: &Args, at: Span) -> Runtime<'_> {
+pub(crate) fn private(args: &Args, at: Span) -> Runtime<'_> {
     Runtime { private: true, ..runtime(args, at) }
 }
 
 /// A path that an expansion names all over, and so is written token by token: to append a stream to another
 /// one asks the compiler each time.
-struct Runtime<'a> {
+pub(crate) struct Runtime<'a> {
     path: Option<&'a Path>,
     at: Span,
     private: bool,

@@ -8,12 +8,13 @@
 //!
 //! Three rooms, in the order in which an annotation passes through them: `args` (tokens to
 //! arguments, spans kept), `check` (arguments and function to a plan, or every mistake at once),
-//! `expand` (plan to tokens).
+//! `expand` (plan to tokens). Beside the last one `lint`: what clippy is shown instead.
 
 mod args;
 mod check;
 mod errors;
 mod expand;
+mod lint;
 
 use proc_macro::TokenStream;
 
@@ -109,6 +110,10 @@ use proc_macro::TokenStream;
 /// What cannot stand in a closure keeps its body where it is: functions that are `#[track_caller]`, that
 /// never return (`-> !`) or that return another `impl Trait`. Their outcome is `ok` or `panic`, also where
 /// they return a `Result`, and an annotation of theirs cannot use the result.
+///
+/// To clippy the expansion shows the function as you wrote it, so that its lints
+/// say of an annotated function what they say of any other, and your `#[allow]` and `#[expect]` work. Two
+/// are silent: `missing_const_for_fn`, because a `const fn` cannot be annotated, and `manual_async_fn`.
 ///
 /// # What is refused
 ///
