@@ -275,13 +275,50 @@ fn names_of(pattern: &Pat) -> Vec<Ident> {
     names.0
 }
 
+/// Where a pattern leaves out a part of its parameter: statements that bind one parameter after the other, since
+/// that part is dropped in the place of its parameter.
+fn bound_in_order(handed: &[Handed]) -> Option<TokenStream> {
+    struct LeavesOut(bool);
+    impl<'ast> Visit<'ast> for LeavesOut {
+        fn visit_pat_wild(&mut self, _: &'ast syn::PatWild) {
+            self.0 = true;
+        }
+        fn visit_pat_rest(&mut self, _: &'ast syn::PatRest) {
+            self.0 = true;
+        }
+    }
+    let mut leaves_out = LeavesOut(false);
+    handed.iter().for_each(|handed| leaves_out.visit_pat(&handed.pattern));
+    let statements = handed.iter().map(|Handed { name, pattern, .. }| match pattern {
+        Pat::Ident(_) => quote_spanned! {Span::mixed_site()=> let #pattern = #name; },
+        // What the pattern does not bind stays where it is.
+        pattern => quote_spanned! {Span::mixed_site()=> let #name = #name; let #pattern = #name; },
+    });
+    leaves_out.0.then(|| quote! { #(#statements)* })
+}
+
+/// The body where it is not the tail of what the function becomes: what its own tail borrows is dropped before
+/// the parameters, in every edition.
+fn body_before_its_parameters(function: &Function, bound: &TokenStream) -> TokenStream {
+    let body = body(function);
+    let ty = written_result(function).unwrap_or_else(|| parse_quote!(_));
+    quote_spanned! {Span::mixed_site()=> { #bound let out: #ty = #body; out } }
+}
+
 /// `self` and what is not handed on is captured.
 fn run_sync(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream {
     let rt = private(args, Span::mixed_site());
     let names: Vec<_> = handed.iter().map(|handed| &handed.name).collect();
-    let patterns = handed.iter().map(|handed| &handed.pattern);
+    let bound = bound_in_order(handed);
+    let patterns = handed.iter().map(|handed| match bound {
+        None => handed.pattern.to_token_stream(),
+        Some(_) => handed.name.to_token_stream(),
+    });
     let result = written_result(function).map(|ty| quote! { -> #ty });
-    let body = body(function);
+    let body = match &bound {
+        None => body(function),
+        Some(bound) => body_before_its_parameters(function, bound),
+    };
     // A parameter that only the annotation uses is not an unused one.
     let used = names.iter().filter(|name| args.mentions(name));
     let body = match used.clone().next() {
@@ -302,7 +339,10 @@ fn run_async(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream
         quote_spanned! {at(&ty)=> if false { return #rt::never::<#ty>(); } }
     });
     let captures = captures(function, handed);
-    let body = body(function);
+    let body = match bound_in_order(handed) {
+        None => body(function),
+        Some(bound) => body_before_its_parameters(function, &bound),
+    };
     if never_returns(function) {
         // `!` is no type of a value yet, but coerces to one that has none.
         return quote_spanned! {Span::mixed_site()=>
@@ -330,6 +370,8 @@ fn captures(function: &Function, handed: &[Handed]) -> Option<TokenStream> {
             let of_place = handed.iter().find(|handed| handed.place == place);
             match (&*parameter.pat, of_place) {
                 (Pat::Wild(_), Some(handed)) => vec![handed.name.clone()],
+                // Bound within the future.
+                (_, Some(_)) if bound_in_order(handed).is_some() => Vec::new(),
                 (pattern, _) => names_of(pattern).into_iter().rev().collect(),
             }
         }
@@ -432,9 +474,10 @@ fn outer_signature(function: &Function, form: Form, handed: &[Handed]) -> syn::S
     if form == Form::Guard {
         return signature;
     }
+    let keeps_patterns = signature.asyncness.is_some() && bound_in_order(handed).is_none();
     for Handed { place, name, .. } in handed {
         if let FnArg::Typed(parameter) = &mut signature.inputs[*place]
-            && (signature.asyncness.is_none() || matches!(*parameter.pat, Pat::Wild(_)))
+            && (!keeps_patterns || matches!(*parameter.pat, Pat::Wild(_)))
         {
             *parameter.pat = parse_quote!(#name);
         }

@@ -60,7 +60,7 @@ pub(crate) fn bare(plan: &Plan, call: &TokenStream) -> Option<TokenStream> {
     // Items of the body stay above every statement: that is where clippy wants them.
     let (items, rest) = leading_items(function.body.clone());
     let (outer, inner): (Vec<_>, Vec<_>) =
-        attributes.iter().partition(|attribute| attribute.style == AttrStyle::Outer);
+        attributes.iter().partition(|attribute| matches!(attribute.style, AttrStyle::Outer));
     let inner = quote! { #(#inner)* };
     let mut block = TokenStream::new();
     function.brace.surround(&mut block, |block| block.extend([inner, items, annotation, rest]));

@@ -30,6 +30,12 @@ fn tail(lock: &Mutex<Vec<u32>>) -> usize {
     lock.lock().unwrap().len()
 }
 
+/// What the tail borrows is a parameter's, which outlives it in every edition.
+#[rl_span(group = Reward, name = "pattern")]
+fn pattern((lock, _): (Mutex<Vec<u32>>, u32)) -> usize {
+    lock.lock().unwrap().len()
+}
+
 #[rl_span(group = Reward, name = "branches")]
 async fn branches(lock: &Mutex<Vec<u32>>) -> Result<usize, String> {
     tokio::task::yield_now().await;
@@ -67,10 +73,14 @@ fn fault_56_an_annotated_function_is_of_its_users_edition() {
     let capture = Capture::new("reward");
     capture.run(|| {
         assert_eq!((tail(&lock), question("2")), (1, Ok(2)));
+        assert_eq!(pattern((Mutex::new(vec![]), 0)), 0);
         Pair { first: Noisy(&log, 1), second: Noisy(&log, 2) }.part();
         assert_eq!(runtime.block_on(branches(&lock)), Ok(1));
         assert_eq!(runtime.block_on(future(&[1])), 1);
     });
     assert_eq!(log.into_inner(), [2, 1]);
-    assert_eq!(capture.tree(), "tail (ok)\nquestion (ok)\npart (ok)\nbranches (ok)\nfuture (ok)\n");
+    assert_eq!(
+        capture.tree(),
+        "tail (ok)\nquestion (ok)\npattern (ok)\npart (ok)\nbranches (ok)\nfuture (ok)\n"
+    );
 }
