@@ -41,13 +41,13 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
-use syn::{AttrStyle, Attribute, FnArg, Pat, Path, ReturnType, Token, Type, parse_quote};
+use syn::{AttrStyle, Attribute, Path, ReturnType, Token, Type, parse_quote};
 
-use crate::args::{Args, ErrorPolicy, Key, Value, contains};
+use crate::args::{Args, ErrorPolicy, Key, Value};
 use crate::check::{Form, Function, Plan, Returned, peeled};
 use crate::lint;
+use crate::parameters::Parameters;
 
 pub(crate) fn expand(plan: &Plan) -> TokenStream {
     let Plan { args, function, form } = plan;
@@ -56,12 +56,12 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
     if let Some(bare) = lint::is_clippy().then(|| lint::bare(plan, &call)).flatten() {
         return bare;
     }
-    let handed = handed_on(args, function);
+    let parameters = Parameters::of(args, function);
     let statements = match form {
         Form::Value => {
             let run = match function.signature.asyncness {
-                None => run_sync(args, function, &handed),
-                Some(_) => run_async(args, function, &handed),
+                None => run_sync(args, function, &parameters),
+                Some(_) => run_async(args, function, &parameters),
             };
             if function.signature.asyncness.is_some() && never_returns(function) {
                 quote_spanned! {Span::mixed_site()=> let mut call = #call; #run match out {} }
@@ -72,7 +72,7 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
             }
         }
         Form::Future(returned) | Form::Stream(returned) => {
-            let run = run_sync(args, function, &handed);
+            let run = run_sync(args, function, &parameters);
             let follow = follow(args, function, *form, *returned);
             quote_spanned! {Span::mixed_site()=> let mut call = #call; #run #follow }
         }
@@ -81,7 +81,7 @@ pub(crate) fn expand(plan: &Plan) -> TokenStream {
             quote_spanned! {Span::mixed_site()=> let _guard = #call; #body }
         }
     };
-    let signature = outer_signature(function, *form, &handed);
+    let signature = parameters.outer_signature(function, *form);
     // An attribute at the top of the user's block means the same above the function, where it covers the
     // block of ours too.
     let attributes =
@@ -227,97 +227,28 @@ fn counts(args: &Args) -> impl Iterator<Item = (&'static str, &Option<Value>)> {
     .into_iter()
 }
 
-/// A parameter that the body gets under its own pattern, and the function under a plain name.
-struct Handed {
-    /// Its place among the parameters.
-    place: usize,
-    name: Ident,
-    pattern: Pat,
-}
-
-/// The parameters that are handed on to the body, which keeps the order in which they are dropped. One
-/// under `#[cfg]` is captured instead: it may not exist, and a list cannot say "perhaps". So is a pattern
-/// whose names the annotation uses.
-fn handed_on(args: &Args, function: &Function) -> Vec<Handed> {
-    let parameters = function.signature.inputs.iter().enumerate();
-    parameters
-        .filter_map(|(place, parameter)| {
-            let FnArg::Typed(parameter) = parameter else { return None };
-            if !parameter.attrs.is_empty() {
-                return None;
-            }
-            let placeholder = Ident::new(&format!("_argument{place}"), Span::mixed_site());
-            let (name, pattern) = match &*parameter.pat {
-                Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
-                    (name.ident.clone(), Pat::Ident(name.clone()))
-                }
-                // Without a name it would not be dropped in its place.
-                Pat::Wild(_) => (placeholder.clone(), parse_quote!(#placeholder)),
-                pattern if names_of(pattern).iter().any(|name| args.mentions(name)) => return None,
-                pattern => (placeholder, pattern.clone()),
-            };
-            Some(Handed { place, name, pattern })
-        })
-        .collect()
-}
-
-/// The names that a pattern binds, in order.
-fn names_of(pattern: &Pat) -> Vec<Ident> {
-    struct Names(Vec<Ident>);
-    impl<'ast> Visit<'ast> for Names {
-        fn visit_pat_ident(&mut self, name: &'ast syn::PatIdent) {
-            self.0.push(name.ident.clone());
-            visit::visit_pat_ident(self, name);
-        }
-    }
-    let mut names = Names(Vec::new());
-    names.visit_pat(pattern);
-    names.0
-}
-
-/// Where a pattern leaves out a part of its parameter: statements that bind one parameter after the other, since
-/// that part is dropped in the place of its parameter.
-fn bound_in_order(handed: &[Handed]) -> Option<TokenStream> {
-    struct LeavesOut(bool);
-    impl<'ast> Visit<'ast> for LeavesOut {
-        fn visit_pat_wild(&mut self, _: &'ast syn::PatWild) {
-            self.0 = true;
-        }
-        fn visit_pat_rest(&mut self, _: &'ast syn::PatRest) {
-            self.0 = true;
-        }
-    }
-    let mut leaves_out = LeavesOut(false);
-    handed.iter().for_each(|handed| leaves_out.visit_pat(&handed.pattern));
-    let statements = handed.iter().map(|Handed { name, pattern, .. }| match pattern {
-        Pat::Ident(_) => quote_spanned! {Span::mixed_site()=> let #pattern = #name; },
-        // What the pattern does not bind stays where it is.
-        pattern => quote_spanned! {Span::mixed_site()=> let #name = #name; let #pattern = #name; },
-    });
-    leaves_out.0.then(|| quote! { #(#statements)* })
-}
-
 /// The body where it is not the tail of what the function becomes: what its own tail borrows is dropped before
 /// the parameters, in every edition.
-fn body_before_its_parameters(function: &Function, bound: &TokenStream) -> TokenStream {
+fn body_before_its_parameters(function: &Function, parameters: &Parameters) -> TokenStream {
+    let bound = parameters.bound_in_order();
     let body = body(function);
     let ty = written_result(function).unwrap_or_else(|| parse_quote!(_));
     quote_spanned! {Span::mixed_site()=> { #bound let out: #ty = #body; out } }
 }
 
 /// `self` and what is not handed on is captured.
-fn run_sync(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream {
+fn run_sync(args: &Args, function: &Function, parameters: &Parameters) -> TokenStream {
+    let Parameters { handed, in_order } = parameters;
     let rt = private(args, Span::mixed_site());
     let names: Vec<_> = handed.iter().map(|handed| &handed.name).collect();
-    let bound = bound_in_order(handed);
-    let patterns = handed.iter().map(|handed| match bound {
-        None => handed.pattern.to_token_stream(),
-        Some(_) => handed.name.to_token_stream(),
+    let patterns = handed.iter().map(|handed| match in_order {
+        false => handed.pattern.to_token_stream(),
+        true => handed.name.to_token_stream(),
     });
     let result = written_result(function).map(|ty| quote! { -> #ty });
-    let body = match &bound {
-        None => body(function),
-        Some(bound) => body_before_its_parameters(function, bound),
+    let body = match in_order {
+        false => body(function),
+        true => body_before_its_parameters(function, parameters),
     };
     // A parameter that only the annotation uses is not an unused one.
     let used = names.iter().filter(|name| args.mentions(name));
@@ -332,16 +263,16 @@ fn run_sync(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream 
     }
 }
 
-fn run_async(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream {
+fn run_async(args: &Args, function: &Function, parameters: &Parameters) -> TokenStream {
     let rt = private(args, Span::mixed_site());
     let edge = written_result(function).map(|ty| {
         let rt = private(args, at(&ty));
         quote_spanned! {at(&ty)=> if false { return #rt::never::<#ty>(); } }
     });
-    let captures = captures(function, handed);
-    let body = match bound_in_order(handed) {
-        None => body(function),
-        Some(bound) => body_before_its_parameters(function, &bound),
+    let captures = parameters.captures(function);
+    let body = match parameters.in_order {
+        false => body(function),
+        true => body_before_its_parameters(function, parameters),
     };
     if never_returns(function) {
         // `!` is no type of a value yet, but coerces to one that has none.
@@ -358,37 +289,6 @@ fn run_async(args: &Args, function: &Function, handed: &[Handed]) -> TokenStream
 
 pub(crate) fn never_returns(function: &Function) -> bool {
     matches!(&function.signature.output, ReturnType::Type(_, ty) if matches!(peeled(ty), Type::Never(_)))
-}
-
-/// A future drops what it captured in the order in which that is named first. So all is named here, last
-/// parameter first, as an `async fn` drops them.
-fn captures(function: &Function, handed: &[Handed]) -> Option<TokenStream> {
-    let parameters = function.signature.inputs.iter().enumerate().rev();
-    let mut names = parameters.flat_map(|(place, parameter)| match parameter {
-        FnArg::Receiver(receiver) if receiver.reference.is_none() => vec![Ident::from(receiver.self_token)],
-        FnArg::Typed(parameter) if parameter.attrs.is_empty() => {
-            let of_place = handed.iter().find(|handed| handed.place == place);
-            match (&*parameter.pat, of_place) {
-                (Pat::Wild(_), Some(handed)) => vec![handed.name.clone()],
-                // Bound within the future.
-                (_, Some(_)) if bound_in_order(handed).is_some() => Vec::new(),
-                (pattern, _) => names_of(pattern).into_iter().rev().collect(),
-            }
-        }
-        _ => Vec::new(),
-    });
-    // One that the body does not use is left alone, or rustc would not say that it is unused.
-    let body = &function.body;
-    let names: Vec<_> = names
-        .by_ref()
-        .filter(|name| name.to_string().starts_with('_') || contains(body.clone(), name))
-        .collect();
-    (names.len() > 1).then(|| {
-        quote_spanned! {Span::mixed_site()=>
-            #[allow(clippy::used_underscore_binding)]
-            let _ = (#(&#names,)*);
-        }
-    })
 }
 
 /// The future or stream that was returned, within the call.
@@ -466,23 +366,6 @@ fn when_any(statements: impl Iterator<Item = TokenStream>, condition: &TokenStre
     let mut statements = statements.peekable();
     statements.peek()?;
     Some(quote_spanned! {Span::mixed_site()=> if #condition { #(#statements)* } })
-}
-
-/// The signature as the user wrote it, but that parameters which are handed on have plain names here.
-fn outer_signature(function: &Function, form: Form, handed: &[Handed]) -> syn::Signature {
-    let mut signature = function.signature.clone();
-    if form == Form::Guard {
-        return signature;
-    }
-    let keeps_patterns = signature.asyncness.is_some() && bound_in_order(handed).is_none();
-    for Handed { place, name, .. } in handed {
-        if let FnArg::Typed(parameter) = &mut signature.inputs[*place]
-            && (!keeps_patterns || matches!(*parameter.pat, Pat::Wild(_)))
-        {
-            *parameter.pat = parse_quote!(#name);
-        }
-    }
-    signature
 }
 
 /// The return type as it may stand within the body: `impl Trait` becomes `_`. Nothing where that

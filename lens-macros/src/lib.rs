@@ -8,13 +8,15 @@
 //!
 //! Three rooms, in the order in which an annotation passes through them: `args` (tokens to
 //! arguments, spans kept), `check` (arguments and function to a plan, or every mistake at once),
-//! `expand` (plan to tokens). Beside the last one `lint`: what clippy is shown instead.
+//! `expand` (plan to tokens). Beside the last one
+//! `parameters` (how they get to the body) and `lint` (what clippy is shown instead).
 
 mod args;
 mod check;
 mod errors;
 mod expand;
 mod lint;
+mod parameters;
 
 use proc_macro::TokenStream;
 
