@@ -1,13 +1,16 @@
 //! Is what is no function recorded like one, and what is said from within a call heard?
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::{Context, Waker};
+use std::pin::{Pin, pin};
+use std::task::{self, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
+use futures_core::Stream;
+use lens_runtime::opentelemetry::Context;
+use lens_runtime::opentelemetry::trace::SpanKind;
 use lens_runtime::propagation::{InContext as _, in_current_context};
 use lens_runtime::testing::Capture;
-use lens_runtime::{groups, record_tokens, rl_span, set, span};
+use lens_runtime::{Bucket, groups, record_tokens, rl_span, set, span};
 use tokio::task::yield_now;
 
 #[rl_span(group = Reward, name = "inner")]
@@ -78,6 +81,67 @@ fn a_block_says_what_an_annotation_can_say() {
 }
 
 #[test]
+fn a_block_stands_where_it_is_told_to_stand() {
+    let capture = Capture::new("per_step");
+    capture.run(|| {
+        let first = span(&groups::Rollout, "first").run(Context::current);
+        let call =
+            span(&groups::Reward, "second").kind(SpanKind::Client).bucket(Bucket::Wasted).parent(&first);
+        call.links([&first, &first]).latencies([Duration::from_secs(2); 3]).run(|| ());
+        span(&groups::Reward, "third").umbrella().run(|| ());
+    });
+    assert_eq!(capture.tree(), "first (ok)\n  second (ok)\nthird (ok)\n");
+    let second = capture.span("second");
+    assert_eq!(second.kind(), &SpanKind::Client);
+    assert_eq!(second.links().len(), 2);
+    assert_eq!(second.attribute("rl.bucket").unwrap().to_string(), "wasted");
+    assert_eq!(capture.span("third").attribute("rl.bucket"), None);
+    assert_eq!(capture.points("gen_ai.client.operation.duration")[0].count, 3);
+}
+
+/// Items that are there already, each of which is a token.
+struct Items(std::vec::IntoIter<Result<u32, &'static str>>);
+
+impl Stream for Items {
+    type Item = Result<u32, &'static str>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<Option<Self::Item>> {
+        record_tokens(0_u32, 1_u32);
+        Poll::Ready(self.0.next())
+    }
+}
+
+#[test]
+fn a_stream_is_recorded_until_its_end_or_its_drop() {
+    fn take(stream: impl Stream, most: usize) -> usize {
+        let (mut stream, cx) = (pin!(stream), &mut task::Context::from_waker(Waker::noop()));
+        (0..most).take_while(|_| matches!(stream.as_mut().poll_next(cx), Poll::Ready(Some(_)))).count()
+    }
+    let items = |items: &[Result<u32, &'static str>]| Items(items.to_vec().into_iter());
+    let capture = Capture::new("per_step");
+    capture.run(|| {
+        let stream = |name| span(&groups::Generation, name);
+        assert_eq!(take(stream("whole").streamed(items(&[Ok(1), Err("no")])), 9), 2);
+        assert_eq!(take(stream("failed").try_streamed(items(&[Ok(1), Err("no"), Ok(2)])), 9), 3);
+        assert_eq!(take(stream("dropped").try_streamed(items(&[Ok(1), Ok(2)])), 1), 1);
+        assert_eq!(take(stream("never polled").streamed(items(&[Ok(1)])), 0), 0);
+        inner();
+    });
+    assert_eq!(capture.tree(), "whole (ok)\nfailed (error)\ndropped (cancelled)\ninner (ok)\n");
+    let whole = capture.span("whole");
+    let text = |key| whole.attribute(key).unwrap().to_string();
+    assert_eq!((text("rl.stream.items"), text("gen_ai.usage.output_tokens")), ("2".into(), "3".into()));
+    // One request each, whatever the number of items.
+    let points = capture.points("gen_ai.client.token.usage");
+    let requests: u64 = points
+        .iter()
+        .filter(|point| point.attributes["gen_ai.token.type"] == "output")
+        .map(|point| point.count)
+        .sum();
+    assert_eq!(requests, 3);
+}
+
+#[test]
 fn a_block_that_is_off_runs_and_evaluates_nothing() {
     let capture = Capture::new("reward");
     let out = span(&groups::PerPrompt, "off").attribute_with("key", || -> u32 { unreachable!() }).run(|| 5);
@@ -114,7 +178,7 @@ fn a_future_that_is_dropped_is_cancelled_and_one_that_is_never_polled_is_nothing
     capture.run(|| {
         drop(span(&groups::Rollout, "never").traced(async {}));
         let mut future = pin!(span(&groups::Rollout, "dropped").traced(std::future::pending::<()>()));
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(future.as_mut().poll(&mut task::Context::from_waker(Waker::noop())).is_pending());
     });
     assert_eq!(capture.tree(), "dropped (cancelled)\n");
 }

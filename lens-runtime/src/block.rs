@@ -3,11 +3,14 @@
 //!
 //! By a function API with the powers of the annotation. It ends where the annotation's calls end.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use crate::group::SpanGroup;
+use futures_core::Stream;
+use opentelemetry::trace::SpanKind;
+
+use crate::group::{Bucket, SpanGroup};
 use crate::outcome::Failure;
-use crate::span::{self, Call, Entry};
+use crate::span::{self, Call, Entry, SpanRef};
 use crate::value::{AttributeValue, TokenCounts};
 
 /// Describes a call to be recorded, for what is no function that could be annotated.
@@ -23,14 +26,14 @@ use crate::value::{AttributeValue, TokenCounts};
 /// assert_eq!(capture.tree(), "rl.reward.sum (ok)\n");
 /// ```
 ///
-/// Values are evaluated by the caller, also where the group is off; what is dear to compute is said within
+/// An error is told by its type, as with `err = status`. Values are evaluated by the caller, also where the group is off; what is dear to compute is said within
 /// the call, by [`set`](crate::set), or given to [`attribute_with`](SpanBuilder::attribute_with).
 pub fn span(group: &'static SpanGroup, name: &'static str) -> SpanBuilder {
     SpanBuilder { name, entry: span::enter(group) }
 }
 
 /// A call that is described and has not begun, see [`span`].
-#[must_use = "nothing is recorded before `run`, `traced`, `enter` or `interval`"]
+#[must_use = "nothing is recorded before `run`, `traced`, `streamed`, `enter` or `interval`"]
 pub struct SpanBuilder {
     name: &'static str,
     /// Nothing where it is not recorded.
@@ -78,6 +81,48 @@ impl SpanBuilder {
     /// `gen_ai.operation.name`.
     pub fn operation(self, operation: impl AsRef<str>) -> Self {
         self.with(|entry| entry.model_call().operation(&operation))
+    }
+
+    /// How long each request of the call took, known before it begins, as of an interval that has passed.
+    pub fn latencies(self, latencies: impl IntoIterator<Item = Duration>) -> Self {
+        self.with(|entry| entry.model_call().latencies(latencies))
+    }
+
+    /// The span's kind; `Internal` by default.
+    pub fn kind(self, kind: SpanKind) -> Self {
+        self.with(|entry| entry.kind(kind))
+    }
+
+    /// What the span's time counts as, instead of what its group says.
+    pub fn bucket(self, bucket: Bucket) -> Self {
+        self.with(|entry| entry.bucket(bucket))
+    }
+
+    /// The span encloses others, though its group is one of leaves: its time counts as nothing.
+    pub fn umbrella(self) -> Self {
+        self.with(Entry::umbrella)
+    }
+
+    /// The span's parent, instead of the current span.
+    ///
+    /// ```
+    /// use lens_runtime::opentelemetry::Context;
+    /// use lens_runtime::{groups, span, testing::Capture};
+    ///
+    /// let capture = Capture::new("per_step");
+    /// capture.run(|| {
+    ///     let rollout = span(&groups::Rollout, "rollout").run(Context::current);
+    ///     span(&groups::Reward, "reward").parent(&rollout).run(|| ());
+    /// });
+    /// assert_eq!(capture.tree(), "rollout (ok)\n  reward (ok)\n");
+    /// ```
+    pub fn parent(self, parent: &(impl SpanRef + ?Sized)) -> Self {
+        self.with(|entry| entry.parent(parent))
+    }
+
+    /// Spans that this one has to do with.
+    pub fn links<I: IntoIterator<Item: SpanRef>>(self, spans: I) -> Self {
+        self.with(|entry| entry.links(spans))
     }
 
     /// The number of the training step that begins with the call.
@@ -169,6 +214,45 @@ impl SpanBuilder {
             open.settle(Failure::of(&out));
         }
         out
+    }
+
+    /// Records a stream as the call, which begins now and lasts until the end of the stream, or until it is
+    /// dropped: with the number of its items and the time to the first. One that is never polled is nothing.
+    /// It ends as `ok`, as `panic`, or as `cancelled`, if it is dropped before its end. What is counted while
+    /// it makes its items, with [`record_tokens`](crate::record_tokens), is one request's.
+    ///
+    /// ```
+    /// use std::pin::pin;
+    /// use std::task::{Context, Poll, Waker};
+    /// use futures_core::Stream;
+    /// use lens_runtime::{groups, span, testing::Capture};
+    ///
+    /// struct Tokens(std::vec::IntoIter<u32>);
+    ///
+    /// impl Stream for Tokens {
+    ///     type Item = u32;
+    ///     fn poll_next(mut self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<u32>> {
+    ///         Poll::Ready(self.0.next())
+    ///     }
+    /// }
+    ///
+    /// let capture = Capture::new("per_step");
+    /// let tokens = Tokens(vec![7, 8].into_iter());
+    /// let mut tokens = pin!(capture.run(|| span(&groups::Generation, "rl.decode").streamed(tokens)));
+    /// let cx = &mut Context::from_waker(Waker::noop());
+    /// while let Poll::Ready(Some(_)) = tokens.as_mut().poll_next(cx) {}
+    /// assert_eq!(capture.tree(), "rl.decode (ok)\n");
+    /// ```
+    pub fn streamed<S: Stream>(self, stream: S) -> impl Stream<Item = S::Item> + use<S> {
+        span::streamed(self.scope(), stream, |_, _| {})
+    }
+
+    /// Records a stream whose items may be errors, with the first of which the call has failed.
+    pub fn try_streamed<T, E, S>(self, stream: S) -> impl Stream<Item = Result<T, E>> + use<T, E, S>
+    where
+        S: Stream<Item = Result<T, E>>,
+    {
+        span::streamed(self.scope(), stream, |open, item| open.settle_item(Failure::of(item)))
     }
 
     /// Records an interval that has passed, such as what another program measured. One that ends before it

@@ -77,6 +77,7 @@ impl Open {
 
     /// No item will come any more. What was counted of each item since `counted` is one request's.
     pub(super) fn end_stream(&mut self, items: u64, counted: [usize; 2]) {
+        self.hear();
         self.set_attribute(KeyValue::new(semconv::STREAM_ITEMS, i64::try_from(items).unwrap_or(i64::MAX)));
         if let Some(call) = &mut self.model_call {
             for (side, before) in [&mut call.input, &mut call.output].into_iter().zip(counted) {
