@@ -117,7 +117,7 @@ fn a_stream_is_recorded_until_its_end_or_its_drop() {
         let (mut stream, cx) = (pin!(stream), &mut task::Context::from_waker(Waker::noop()));
         (0..most).take_while(|_| matches!(stream.as_mut().poll_next(cx), Poll::Ready(Some(_)))).count()
     }
-    let items = |items: &[Result<u32, &'static str>]| Items(items.to_vec().into_iter());
+    let items = |items: &[Result<u32, &'static str>]| Items(Vec::from(items).into_iter());
     let capture = Capture::new("per_step");
     capture.run(|| {
         let stream = |name| span(&groups::Generation, name);

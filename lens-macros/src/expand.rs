@@ -147,19 +147,18 @@ fn may_leave(tokens: TokenStream) -> bool {
     })
 }
 
-/// A bare name is looked up among the built-in groups first, then where the user stands; a path is
-/// taken as it is. rustc reports a name that does not exist, with its own suggestion.
+/// A bare name that is written as a type is one of the built-in groups, and one that is written as a static, like
+/// any path, is what it is where the user stands. rustc reports a name that does not exist, with its own
+/// suggestion.
 fn group(args: &Args) -> TokenStream {
     let group = &args.group;
     let at = at(group);
     match group.get_ident() {
-        Some(_) => {
+        Some(name) if name.to_string().contains(char::is_lowercase) => {
             let runtime = runtime(args, at);
-            quote_spanned! {at=>
-                { #[allow(unused_imports, clippy::wildcard_imports)] use #runtime::groups::*; &#group }
-            }
+            quote_spanned! {at=> &#runtime::groups::#group }
         }
-        None => quote_spanned! {at=> &#group },
+        _ => quote_spanned! {at=> &#group },
     }
 }
 

@@ -44,7 +44,7 @@ use proc_macro::TokenStream;
 ///
 /// | argument | what it is |
 /// |---|---|
-/// | `group = Generation` | required; a built-in span group (`lens_runtime::groups`) by its bare name, or the path of your own `static SpanGroup`. A bare name is looked up among the built-in groups first |
+/// | `group = Generation` | required; a built-in span group (`lens_runtime::groups`) by its bare name, or your own `static SpanGroup` by its name (`TOOLS`) or path (`crate::groups::TOOLS`). A bare name with a lower-case letter in it is a built-in group's |
 /// | `name = "rl.vllm.generate"` | required; any expression of type `&'static str`, also `A::NAME` of a generic parameter. Evaluated after the gate |
 /// | `attributes(key = value, …)` | span attributes. A key is dotted words (`rl.engine.index`), a string, or the path of a `&'static str` constant (`semconv::ITERATION`, `MY_KEY`). A value is anything that implements `lens_runtime::AttributeValue`; it is borrowed and copied. A closure of one argument receives a reference to the successful value |
 /// | `tokens(input = …, output = …)` | token counts, one number or an iterable of numbers; an iterable means one request each. A closure receives a reference to the successful value |
@@ -78,7 +78,7 @@ use proc_macro::TokenStream;
 /// // #[rl_span(group = Reward, name = "rl.grpo.reward_calculation", attributes(size = answers.len()))]
 /// // fn reward(answers: &[u32]) -> Result<f64, String> { Ok(answers.len() as f64) }
 /// fn reward(answers: &[u32]) -> Result<f64, String> {
-///     let mut call = match rt::__private::enter({ use rt::groups::*; &Reward }) {
+///     let mut call = match rt::__private::enter(&rt::groups::Reward) {
 ///         Some(mut entry) => {
 ///             if rt::__private::Entry::has_span(&entry) {
 ///                 rt::__private::Entry::attribute(&mut entry, "size", &(answers.len()));
