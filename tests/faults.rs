@@ -957,6 +957,16 @@ mod company {
         panic!("on purpose");
     }
 
+    /// frondeus/test-case#152. Attributes below the cases go to the function that each becomes.
+    #[test_case::case(1, "one"; "the first")]
+    #[test_case::case(2, "two"; "the second")]
+    #[tokio::test]
+    #[rl_span(group = Job, name = "cases")]
+    async fn fault_57_a_test_may_have_cases(number: usize, text: &str) {
+        yield_now().await;
+        assert_eq!(["one", "two"][number - 1], text);
+    }
+
     /// fast/fastrace#113
     #[test]
     fn fault_60_the_macro_and_the_runtime_are_of_the_very_same_version() {

@@ -1402,7 +1402,7 @@ pub mod arguments {
         }
     }
 
-    // recorded, attributes(size = text.parse::<u32>().ok())
+    // recorded, attributes(size = text.parse::<u32>().ok(), is_empty = !text.is_empty(), length = format!("{}", text.len()))
     pub fn parsed(text: &String) -> Option<u32> {
         text.parse().ok()
     }
