@@ -601,3 +601,19 @@ fn strings_of_other_owners_can_be_attributes() {
     let texts = ["boxed", "shared", "borrowed"].map(|key| span.attribute(key).unwrap().to_string());
     assert_eq!(texts, ["a", "b", "c"]);
 }
+
+#[test]
+fn of_a_long_text_the_beginning_is_kept_and_characters_stay_whole() {
+    #[rl_span(group = Reward, name = "text", attributes(text = text, list = [text]))]
+    fn record(text: &str) {}
+    // The limit falls into a character of two bytes.
+    let long = "é".repeat(40_000);
+    let capture = Capture::new("all");
+    capture.run(|| record(&long));
+    let text = capture.spans()[0].attribute("text").unwrap().to_string();
+    assert_eq!(text.len(), 64 * 1024 - 1);
+    assert_eq!(text.strip_suffix('…').unwrap(), &long[..text.len() - 3]);
+    let exact = "x".repeat(64 * 1024);
+    capture.run(|| record(&exact));
+    assert_eq!(capture.spans()[1].attribute("text").unwrap().to_string(), exact);
+}

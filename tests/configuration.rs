@@ -56,6 +56,8 @@ telemetry:
   logs_enabled: false         # run.yaml:9:17
   exporter: \"otlp\"            # default
   directory: \"runs\"           # default
+  file_mib: 256               # default
+  queue_mib: 128              # default
   vllm_native_tracing: false  # run.yaml:10:24
 "
     );
@@ -155,7 +157,7 @@ fn errors_name_the_thing_the_value_its_origin_and_what_was_expected() {
         "span_group: all",
         "run.yaml:3:3: unknown key telemetry.span_group; did you mean \"span_groups\"?; expected one of enabled, \
          service_name, span_groups, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
-         vllm_native_tracing",
+         file_mib, queue_mib, vllm_native_tracing",
     );
     expect(
         "span_groups: default, rolout",
@@ -183,6 +185,15 @@ fn errors_name_the_thing_the_value_its_origin_and_what_was_expected() {
         "service_name: 5",
         "run.yaml:3:17: telemetry.service_name: expected a name, as a string, got the number 5",
     );
+    for (entry, got) in [
+        ("queue_mib: 0", "the number 0"),
+        ("queue_mib: -1", "the number -1"),
+        ("queue_mib: 64MiB", "the string \"64MiB\""),
+        ("queue_mib: 1.5", "the number 1.5"),
+    ] {
+        let expected = "run.yaml:3:14: telemetry.queue_mib: expected MiB of memory, 1 to 65536, got ";
+        expect(entry, &format!("{expected}{got}"));
+    }
     expect(
         "vllm_native_tracing: true",
         "run.yaml:3:24: telemetry.vllm_native_tracing is true, but this version starts no engines; expected false",
@@ -225,7 +236,7 @@ fn a_broken_override_is_told_whole() {
         "++telemetry.exportr=file",
         "override ++telemetry.exportr=file: unknown key telemetry.exportr; did you mean \"exporter\"?; expected one of \
          enabled, service_name, span_groups, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
-         vllm_native_tracing",
+         file_mib, queue_mib, vllm_native_tracing",
     );
     for argument in ["++telemetry.enabled", "+++telemetry.enabled=true", "++telemetry={enabled: true}"] {
         let expected = "expected ++telemetry.<key>=<value>, such as ++telemetry.enabled=true";

@@ -158,7 +158,27 @@ fn a_burst_arrives_whole_and_in_requests_that_receivers_take() {
     let receiver = Receiver::start([]);
     let printed = drive_at(&receiver, "grpc", TRACES, "burst");
     assert!(!printed.contains("telemetry was lost"), "{printed}");
-    assert_eq!(receiver.spans().len(), 30_000);
+    assert_eq!(receiver.spans().len(), 100_002);
+}
+
+#[test]
+fn what_finds_no_room_is_refused_and_counted_to_the_span() {
+    let receiver = Receiver::start([Answer::Hang]);
+    let output = drive(
+        &format!("{TRACES}  queue_mib: 1\n"),
+        "burst",
+        &[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url()), ("DRIVER_DEADLINE_MS", "300")],
+    );
+    let printed = text(&output.stdout);
+    let (_, losses) = printed.split_once("telemetry was lost: ").unwrap_or_else(|| panic!("{printed}"));
+    let words = losses.split(|sign: char| !sign.is_ascii_digit());
+    let numbers: Vec<usize> = words.filter_map(|word| word.parse().ok()).collect();
+    let [lost, made, refused, rejected, failed, in_doubt, left] = numbers[..] else { panic!("{printed}") };
+    assert_eq!((lost, made), (100_002, 100_002), "{printed}");
+    assert_eq!((rejected, failed), (0, 0), "{printed}");
+    assert_eq!(refused + in_doubt + left, made, "{printed}");
+    // A span has an id of a trace and one of its own, and times: no encoding of one takes less than this.
+    assert!(left > 0 && (in_doubt + left) * 60 < 1 << 20, "{printed}");
 }
 
 #[test]
@@ -177,8 +197,7 @@ fn what_a_receiver_rejects_is_counted_and_told() {
     for protocol in ["grpc", "http/protobuf"] {
         let receiver = Receiver::start([Answer::Partial(2, "no such tenant")]);
         let printed = drive_at(&receiver, protocol, TRACES, "train");
-        let expected =
-            "telemetry was lost: 2 of 9 spans (refused 0, rejected 2, failed 0, left at shutdown 0)";
+        let expected = "telemetry was lost: 2 of 9 spans (refused 0, rejected 2, failed 0, in doubt 0, left at shutdown 0)";
         assert!(printed.contains(expected), "{printed}");
     }
 }
@@ -236,7 +255,7 @@ fn a_receiver_that_asks_for_a_pause_gets_it() {
     );
     let printed = text(&output.stdout);
     assert!(
-        printed.contains("9 of 9 spans (refused 0, rejected 0, failed 0, left at shutdown 9)"),
+        printed.contains("9 of 9 spans (refused 0, rejected 0, failed 0, in doubt 0, left at shutdown 9)"),
         "{printed}"
     );
     assert_eq!(receiver.received().len(), 1);
@@ -275,7 +294,7 @@ fn one_signal_without_a_receiver_does_not_hold_up_the_others() {
     );
     let printed = text(&output.stdout);
     assert!(
-        printed.contains("3 of 3 spans (refused 0, rejected 0, failed 3, left at shutdown 0)"),
+        printed.contains("3 of 3 spans (refused 0, rejected 0, failed 3, in doubt 0, left at shutdown 0)"),
         "{printed}"
     );
     assert!(!printed.contains("log records") && !printed.contains("data points"), "{printed}");
@@ -346,7 +365,7 @@ fn fault_76_a_receiver_that_hangs_holds_a_runtime_no_longer_than_the_deadline() 
                 ],
             );
             let printed = text(&output.stdout);
-            let expected = "3 of 3 spans (refused 0, rejected 0, failed 0, left at shutdown 3)";
+            let expected = "3 of 3 spans (refused 0, rejected 0, failed 0, in doubt 3, left at shutdown 0)";
             assert!(printed.contains(expected), "{protocol} {scenario}: {printed}");
             // The table is there all the same.
             assert!(printed.contains("rl.test.generate"), "{printed}");

@@ -446,8 +446,8 @@ fn a_burst_arrives_whole() {
     let folder = folder_with(CONFIG);
     let output = drive(folder.path(), "burst", &[], &[("LENS_RUN_ID", "r")]);
     assert_eq!(text(&output.stderr), "");
-    assert!(text(&output.stdout).ends_with("telemetry of run r: 30000 spans in runs/r\n"));
-    assert_eq!(spans(&folder.path().join("runs/r")).len(), 30_000);
+    assert!(text(&output.stdout).ends_with("telemetry of run r: 100002 spans in runs/r\n"));
+    assert_eq!(spans(&folder.path().join("runs/r")).len(), 100_002);
 }
 
 #[test]
@@ -462,11 +462,47 @@ fn no_line_is_longer_than_a_collector_takes() {
 }
 
 #[test]
+fn a_file_that_has_grown_large_is_followed_by_another() {
+    let folder = folder_with(&CONFIG.replace("telemetry:\n", "telemetry:\n  file_mib: 1\n"));
+    drive(folder.path(), "large", &[], &[]);
+    let run = run_folder(folder.path());
+    let mut files: Vec<_> = std::fs::read_dir(&run)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_name().to_str().unwrap().starts_with("traces"))
+        .collect();
+    files.sort_by_key(std::fs::DirEntry::file_name);
+    let sizes: Vec<_> = files.iter().map(|entry| entry.metadata().unwrap().len()).collect();
+    assert!(sizes.len() > 2 && sizes.iter().all(|size| *size <= 1 << 20), "{sizes:?}");
+    let lines: String = files.iter().map(|entry| std::fs::read_to_string(entry.path()).unwrap()).collect();
+    assert_eq!(items(&lines, ["resourceSpans", "scopeSpans", "spans"]).len(), 600);
+}
+
+/// The limit of a file stands for the end of the disk: what is written before it is there, the rest is not.
+#[test]
+fn a_disk_that_is_full_leaves_whole_lines_and_exact_counts() {
+    let folder = folder_with(CONFIG);
+    let output = Command::new("/bin/sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 3000; exec \"$0\" large run.yaml"])
+        .arg(env!("CARGO_BIN_EXE_driver"))
+        .current_dir(folder.path())
+        .env_clear()
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let written = spans(&run_folder(folder.path())).len();
+    assert!(written > 0 && written < 600, "{written}");
+    let expected = format!("telemetry was lost: {} of 600 spans", 600 - written);
+    assert!(text(&output.stdout).contains(&expected), "{}", text(&output.stdout));
+}
+
+#[test]
 fn a_folder_that_vanishes_is_counted_and_told_and_not_fatal() {
     let folder = folder_with(CONFIG);
     let output = drive(folder.path(), "lose_folder", &[], &[]);
     assert!(output.status.success());
-    let expected = "telemetry was lost: 3 of 3 spans (refused 0, rejected 0, failed 3, left at shutdown 0)";
+    let expected =
+        "telemetry was lost: 3 of 3 spans (refused 0, rejected 0, failed 3, in doubt 0, left at shutdown 0)";
     assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
 }
 

@@ -16,6 +16,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use crate::semconv;
+use crate::value::kept;
 
 /// Records the lines of `tracing`, see [`Telemetry::log_layer`](crate::Telemetry::log_layer).
 pub(crate) struct LogLayer {
@@ -52,7 +53,7 @@ impl<L: log::Log> log::Log for TeeLog<L> {
         };
         let place = (line.file(), line.line());
         record(logger, line.level().as_trace(), line.target(), place, |record| {
-            record.set_body(line.args().to_string().into());
+            record.set_body(text(&line.args().to_string()));
             // It fails only if the visitor does.
             let _infallible = line.key_values().visit(&mut KeyValues(record));
         });
@@ -130,11 +131,11 @@ impl Fields<'_> {
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.add(field, format!("{value:?}"));
+        self.add(field, text(&format!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, value.to_owned());
+        self.add(field, text(value));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
@@ -166,8 +167,13 @@ impl Visit for Fields<'_> {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.add(field, value.to_string());
+        self.add(field, text(&value.to_string()));
     }
+}
+
+/// A text as it is recorded: as long as that of an attribute may be.
+fn text(text: &str) -> AnyValue {
+    kept(text).into_owned().into()
 }
 
 /// Takes over the key-values of a line of the `log` crate.
@@ -179,7 +185,7 @@ impl<'kvs> VisitSource<'kvs> for KeyValues<'_> {
         let value = integer
             .or_else(|| value.to_f64().map(AnyValue::Double))
             .or_else(|| value.to_bool().map(AnyValue::Boolean))
-            .unwrap_or_else(|| value.to_string().into());
+            .unwrap_or_else(|| text(&value.to_string()));
         self.0.add_attribute(key.as_str().to_owned(), value);
         Ok(())
     }

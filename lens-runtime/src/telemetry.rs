@@ -153,7 +153,7 @@ impl Telemetry {
     ///
     /// Lines of the `log` crate come along where the subscriber takes them up, as that of
     /// `tracing_subscriber::fmt` does. Which levels are recorded is the subscriber's filter to say. What
-    /// the export itself says is never recorded.
+    /// the export itself says is never recorded. Of a long text the first 64 KiB are.
     ///
     /// # Example
     /// ```
@@ -272,8 +272,9 @@ impl Running {
     ) -> Result<Self, Error> {
         let Place { exporters, temporality, folder } = place;
         let [_, metric_exporter, _] = &exporters;
-        let encode = metric_exporter.metrics_encoder();
-        let delivery = Delivery::start(exporters).map_err(|source| Kind::Thread { source })?;
+        let encode = metric_exporter.encoder.metrics();
+        let delivery = Delivery::start(exporters, config.queue_mib.value << 20)
+            .map_err(|source| Kind::Thread { source })?;
         let scope =
             InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
         let tracer_provider = config.has(Signal::Traces).then(|| {
@@ -420,13 +421,17 @@ impl Place {
                     },
                     identity.instance_id,
                 );
-                let files = Files::in_folder(folder.clone(), identity.process_name())
-                    .and_then(|files| files.write_once("config", "yaml", &text).map(|_| files))
-                    .map_err(|source| Kind::Folder {
-                        path: folder.clone(),
-                        origin: config.directory.origin.clone(),
-                        source,
-                    })?;
+                let files = Files::in_folder(
+                    folder.clone(),
+                    identity.process_name(),
+                    (config.file_mib.value as u64) << 20,
+                )
+                .and_then(|files| files.write_once("config", "yaml", &text).map(|_| files))
+                .map_err(|source| Kind::Folder {
+                    path: folder.clone(),
+                    origin: config.directory.origin.clone(),
+                    source,
+                })?;
                 let exporters =
                     Signal::ALL.map(|signal| Exporter::to_file(resource.clone(), files.of_signal(signal)));
                 Ok(Self { exporters, temporality, folder: Some(folder) })
@@ -464,9 +469,9 @@ impl Health {
         [(Signal::Traces, self.traces), (Signal::Metrics, self.metrics), (Signal::Logs, self.logs)]
     }
 
-    /// Whether a record was lost or has not been written yet.
+    /// Whether a record was lost, may be lost, or has not been written yet.
     fn is_lossy(&self) -> bool {
-        self.by_signal().iter().any(|(_, counts)| counts.lost() + counts.pending() > 0)
+        self.by_signal().iter().any(|(_, counts)| counts.exported < counts.made)
     }
 }
 
@@ -503,16 +508,17 @@ impl RunReport {
             .health
             .by_signal()
             .into_iter()
-            .filter(|(_, counts)| counts.lost() + counts.pending() > 0)
+            .filter(|(_, counts)| counts.exported < counts.made)
             .map(|(signal, counts)| {
                 format!(
-                    "{} of {} {} (refused {}, rejected {}, failed {}, left at shutdown {})",
-                    counts.lost() + counts.pending(),
+                    "{} of {} {} (refused {}, rejected {}, failed {}, in doubt {}, left at shutdown {})",
+                    counts.made - counts.exported,
                     counts.made,
                     signal.noun(),
                     counts.refused,
                     counts.rejected,
                     counts.failed,
+                    counts.in_doubt,
                     counts.pending(),
                 )
             })

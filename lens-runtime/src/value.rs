@@ -10,7 +10,8 @@ use opentelemetry::{Array, StringValue, Value};
 ///
 /// Implemented for booleans, integers, floats and strings, references to them, slices and vectors
 /// of them, and `Option`, of which `None` records nothing. Integers beyond `i64`, which is all
-/// that OpenTelemetry has, saturate.
+/// that OpenTelemetry has, saturate. Of a string the first 64 KiB are kept, with an ellipsis (`…`) in the place
+/// of the rest: receivers refuse requests of more than a few MiB whole.
 ///
 /// ```
 /// use lens_runtime::{groups, rl_span, testing};
@@ -47,8 +48,24 @@ impl<T: AttributeValue> AttributeValue for Option<T> {
 
 impl AttributeValue for str {
     fn to_value(&self) -> Option<Value> {
-        Some(Value::String(StringValue::from(self.to_owned())))
+        Some(Value::String(StringValue::from(kept(self).into_owned())))
     }
+}
+
+/// The most of a text that is recorded, in bytes.
+const LONGEST_TEXT: usize = 64 << 10;
+
+/// What is recorded of a text.
+pub(crate) fn kept(text: &str) -> Cow<'_, str> {
+    const REST: &str = "…";
+    if text.len() <= LONGEST_TEXT {
+        return Cow::Borrowed(text);
+    }
+    let mut end = LONGEST_TEXT - REST.len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    Cow::Owned([&text[..end], REST].concat())
 }
 
 impl AttributeValue for String {
@@ -98,13 +115,13 @@ pub trait ListItem: Sized {
 
 impl ListItem for String {
     fn list(items: &[Self]) -> Array {
-        Array::String(items.iter().map(|item| StringValue::from(item.clone())).collect())
+        Array::String(items.iter().map(|item| StringValue::from(kept(item).into_owned())).collect())
     }
 }
 
 impl ListItem for &str {
     fn list(items: &[Self]) -> Array {
-        Array::String(items.iter().map(|item| StringValue::from((*item).to_owned())).collect())
+        Array::String(items.iter().map(|item| StringValue::from(kept(item).into_owned())).collect())
     }
 }
 

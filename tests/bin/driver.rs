@@ -107,7 +107,7 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
             }
         }
         "large" => (0..600).for_each(|_| answer(&"x".repeat(4096))),
-        "burst" => (1..=10_000).for_each(step),
+        "burst" => (1..=33_334).for_each(step),
         "panic" => {
             step(1);
             panic!("the trainer fell over");

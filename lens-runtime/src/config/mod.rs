@@ -48,6 +48,8 @@ use crate::signal::Signal;
 /// | `logs_enabled` | bool | `false` | whether log lines are recorded, through [`Telemetry::log_layer`](crate::Telemetry::log_layer); with `otlp`, also whether the scalars of each step go as events besides their gauges |
 /// | `exporter` | string | `otlp` | `otlp`: to where the `OTEL_EXPORTER_OTLP_*` variables say, see below; `file`: OTLP-JSON lines in the run's folder; `console`: JSON objects on standard output |
 /// | `directory` | string | `runs` | where run folders are made, relative to the working directory; a run's is `<directory>/<run id>` |
+/// | `file_mib` | integer | `256` | the size, in MiB, 1 to 1048576, beyond which a signal's file is followed by another one: `traces-<process>.jsonl`, `traces-<process>.1.jsonl`, … None is removed |
+/// | `queue_mib` | integer | `128` | the most memory that records of all signals may hold while they wait, in MiB, 1 to 65536; spans get three quarters of it. Beyond that, new records are refused and counted. A span takes about 1 KiB, and a fifth of that once it has its place in a request |
 /// | `vllm_native_tracing` | bool | `false` | whether engines that the trainer starts trace themselves; this version starts none and refuses `true` |
 ///
 /// Unknown keys and values of a wrong type are errors with file, line and column. A file without
@@ -107,6 +109,8 @@ pub struct TelemetryConfig {
     pub(crate) logs_enabled: Setting<bool>,
     pub(crate) exporter: Setting<ExporterKind>,
     pub(crate) directory: Setting<PathBuf>,
+    pub(crate) file_mib: Setting<usize>,
+    pub(crate) queue_mib: Setting<usize>,
     pub(crate) vllm_native_tracing: Setting<bool>,
     pub(crate) groups: Vec<&'static SpanGroup>,
     otlp: otlp::InCode,
@@ -155,6 +159,8 @@ const KEYS: &[&str] = &[
     "logs_enabled",
     "exporter",
     "directory",
+    "file_mib",
+    "queue_mib",
     "vllm_native_tracing",
 ];
 
@@ -173,6 +179,8 @@ impl Default for TelemetryConfig {
             logs_enabled: Setting::default_of(false),
             exporter: Setting::default_of(ExporterKind::Otlp),
             directory: Setting::default_of(PathBuf::from("runs")),
+            file_mib: Setting::default_of(256),
+            queue_mib: Setting::default_of(128),
             vllm_native_tracing: Setting::default_of(false),
             groups: Vec::new(),
             otlp: otlp::InCode::default(),
@@ -308,6 +316,8 @@ impl TelemetryConfig {
             "logs_enabled" => self.logs_enabled = raw.boolean()?,
             "exporter" => self.exporter = exporter(raw)?,
             "directory" => self.directory = raw.text("a folder")?.map(PathBuf::from),
+            "file_mib" => self.file_mib = raw.whole(1..=1_048_576, "MiB of a file")?,
+            "queue_mib" => self.queue_mib = raw.whole(1..=65_536, "MiB of memory")?,
             "vllm_native_tracing" => self.vllm_native_tracing = raw.boolean()?,
             _ => return Err(unknown_key(key, raw.origin())),
         }
@@ -389,7 +399,7 @@ impl TelemetryConfig {
     }
 
     /// Each key with its value as YAML and its origin.
-    fn rows(&self) -> [(&'static str, String, &Origin); 9] {
+    fn rows(&self) -> [(&'static str, String, &Origin); 11] {
         let flag = |setting: &Setting<bool>| setting.value.to_string();
         [
             (KEYS[0], flag(&self.enabled), &self.enabled.origin),
@@ -400,7 +410,9 @@ impl TelemetryConfig {
             (KEYS[5], flag(&self.logs_enabled), &self.logs_enabled.origin),
             (KEYS[6], quoted(self.exporter.value.as_str()), &self.exporter.origin),
             (KEYS[7], quoted(&self.directory.value.display().to_string()), &self.directory.origin),
-            (KEYS[8], flag(&self.vllm_native_tracing), &self.vllm_native_tracing.origin),
+            (KEYS[8], self.file_mib.value.to_string(), &self.file_mib.origin),
+            (KEYS[9], self.queue_mib.value.to_string(), &self.queue_mib.origin),
+            (KEYS[10], flag(&self.vllm_native_tracing), &self.vllm_native_tracing.origin),
         ]
     }
 }

@@ -1,6 +1,7 @@
 //! What is a value, and where did it come from?
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
 
@@ -81,6 +82,7 @@ pub(crate) struct Raw {
 enum RawValue {
     Boolean(bool),
     Text(String),
+    Whole(i64),
     /// Anything else, as an error shows it.
     Other(String),
 }
@@ -90,7 +92,7 @@ impl Raw {
         let value = match &node.data {
             YamlData::Value(Scalar::Boolean(value)) => RawValue::Boolean(*value),
             YamlData::Value(Scalar::String(text)) => RawValue::Text(text.to_string()),
-            YamlData::Value(Scalar::Integer(number)) => RawValue::Other(format!("the number {number}")),
+            YamlData::Value(Scalar::Integer(number)) => RawValue::Whole(*number),
             YamlData::Value(Scalar::FloatingPoint(number)) => RawValue::Other(format!("the number {number}")),
             YamlData::Value(Scalar::Null) => RawValue::Other("nothing".to_owned()),
             YamlData::Sequence(_) => RawValue::Other("a list".to_owned()),
@@ -119,7 +121,7 @@ impl Raw {
     pub(super) fn boolean(&self) -> Result<Setting<bool>, Error> {
         match &self.value {
             RawValue::Boolean(value) => Ok(Setting { value: *value, origin: self.origin.clone() }),
-            RawValue::Text(_) | RawValue::Other(_) => Err(self.wrong("true or false")),
+            _ => Err(self.wrong("true or false")),
         }
     }
 
@@ -128,16 +130,29 @@ impl Raw {
             RawValue::Text(text) if !text.trim().is_empty() => {
                 Ok(Setting { value: text.trim().to_owned(), origin: self.origin.clone() })
             }
-            RawValue::Text(_) | RawValue::Boolean(_) | RawValue::Other(_) => {
-                Err(self.wrong(&format!("{expected}, as a string")))
-            }
+            _ => Err(self.wrong(&format!("{expected}, as a string"))),
         }
+    }
+
+    /// A whole number within a range, of which `expected` says what it is.
+    pub(super) fn whole(
+        &self,
+        range: RangeInclusive<usize>,
+        expected: &str,
+    ) -> Result<Setting<usize>, Error> {
+        match &self.value {
+            RawValue::Whole(number) => usize::try_from(*number).ok().filter(|number| range.contains(number)),
+            _ => None,
+        }
+        .map(|value| Setting { value, origin: self.origin.clone() })
+        .ok_or_else(|| self.wrong(&format!("{expected}, {} to {}", range.start(), range.end())))
     }
 
     fn wrong(&self, expected: &str) -> Error {
         let found = match &self.value {
             RawValue::Boolean(value) => value.to_string(),
             RawValue::Text(text) => format!("the string {text:?}"),
+            RawValue::Whole(number) => format!("the number {number}"),
             RawValue::Other(kind) => kind.clone(),
         };
         Error::invalid(&self.origin, format!("telemetry.{}: expected {expected}, got {found}", self.key))

@@ -59,18 +59,28 @@ pub(crate) enum Retry {
     Refused,
     /// Nobody listens there.
     Unreachable,
-    /// There was no answer, or one that gives hope.
+    /// There was no answer. The receiver may have it all the same.
+    Unanswered,
+    /// The answer gives hope.
     Later,
     /// The receiver asked for so long a pause.
     After(Duration),
 }
 
-/// Where the records of one signal go.
+/// In what form the records of one signal leave, and where they go.
 pub(crate) struct Exporter {
+    pub(crate) encoder: Encoder,
+    pub(crate) sink: Sink,
+}
+
+/// What makes bodies of records.
+pub(crate) struct Encoder {
     format: Format,
-    sink: Sink,
     resource: Resource,
 }
+
+/// Where bodies go.
+pub(crate) struct Sink(Place);
 
 #[derive(Clone, Copy)]
 enum Format {
@@ -79,7 +89,7 @@ enum Format {
     OtlpProtobuf,
 }
 
-enum Sink {
+enum Place {
     /// Of a signal that is off.
     Nowhere,
     Stdout,
@@ -90,15 +100,15 @@ enum Sink {
 impl Exporter {
     /// For a signal that is off, and of which nothing comes.
     pub(crate) fn to_nowhere(resource: Resource) -> Self {
-        Self { format: Format::OtlpJson, sink: Sink::Nowhere, resource }
+        Self::new(Format::OtlpJson, resource, Place::Nowhere)
     }
 
     pub(crate) fn to_console(resource: Resource) -> Self {
-        Self { format: Format::Console, sink: Sink::Stdout, resource }
+        Self::new(Format::Console, resource, Place::Stdout)
     }
 
     pub(crate) fn to_file(resource: Resource, file: SignalFile) -> Self {
-        Self { format: Format::OtlpJson, sink: Sink::File(file), resource }
+        Self::new(Format::OtlpJson, resource, Place::File(file))
     }
 
     pub(crate) fn to_wire(resource: Resource, client: Client) -> Self {
@@ -106,18 +116,15 @@ impl Exporter {
             OtlpProtocol::Grpc | OtlpProtocol::HttpProtobuf => Format::OtlpProtobuf,
             OtlpProtocol::HttpJson => Format::OtlpJson,
         };
-        Self { format, sink: Sink::Wire(Box::new(client)), resource }
+        Self::new(format, resource, Place::Wire(Box::new(client)))
     }
 
-    /// The longest that a record waits for company. A killed process loses no more than this.
-    pub(crate) fn linger(&self) -> Duration {
-        match self.sink {
-            Sink::Nowhere | Sink::Stdout | Sink::File(_) => Duration::from_millis(200),
-            // Each batch is a request, and a receiver may have thousands of workers.
-            Sink::Wire(_) => Duration::from_secs(1),
-        }
+    fn new(format: Format, resource: Resource, place: Place) -> Self {
+        Self { encoder: Encoder { format, resource }, sink: Sink(place) }
     }
+}
 
+impl Encoder {
     pub(crate) fn spans(&self, batch: Vec<SpanData>) -> Vec<Body> {
         match self.format {
             Format::Console => console::spans(&batch, &self.resource),
@@ -136,24 +143,35 @@ impl Exporter {
 
     /// What turns a collection of metrics into bodies; the SDK lends collections, so that it has to be
     /// done before they are handed over.
-    pub(crate) fn metrics_encoder(&self) -> fn(&ResourceMetrics) -> Vec<Body> {
+    pub(crate) fn metrics(&self) -> fn(&ResourceMetrics) -> Vec<Body> {
         match self.format {
             Format::Console => console::metrics,
             Format::OtlpJson => otlp_json::metrics,
             Format::OtlpProtobuf => otlp_protobuf::metrics,
         }
     }
+}
+
+impl Sink {
+    /// The longest that a record waits for company. A killed process loses no more than this.
+    pub(crate) fn linger(&self) -> Duration {
+        match self.0 {
+            Place::Nowhere | Place::Stdout | Place::File(_) => Duration::from_millis(200),
+            // Each batch is a request, and a receiver may have thousands of workers.
+            Place::Wire(_) => Duration::from_secs(1),
+        }
+    }
 
     /// Writes a body, once.
     pub(crate) async fn write(&mut self, body: &Body) -> Result<Written, Failure> {
-        match &mut self.sink {
-            Sink::Nowhere => Ok(Written::default()),
-            Sink::Stdout => written(console::print(&body.bytes), "standard output"),
-            Sink::File(file) => {
+        match &mut self.0 {
+            Place::Nowhere => Ok(Written::default()),
+            Place::Stdout => written(console::print(&body.bytes), "standard output"),
+            Place::File(file) => {
                 let result = file.append(&body.bytes);
                 written(result, &file.path().display().to_string())
             }
-            Sink::Wire(client) => client.send(body).await,
+            Place::Wire(client) => client.send(body).await,
         }
     }
 }

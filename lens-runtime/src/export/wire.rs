@@ -95,7 +95,7 @@ impl Client {
             Err(_) => {
                 // The connection may be one that a router forgot; another attempt gets another one.
                 self.http = http_client(&self.target, self.tls.clone());
-                (format!("no answer within {} ms", limit.as_millis()), Retry::Later)
+                (format!("no answer within {} ms", limit.as_millis()), Retry::Unanswered)
             }
         };
         Err(Failure { cause: self.told(&text) + self.hint(), retry })
@@ -388,5 +388,5 @@ fn of_transport(error: &(dyn StdError + 'static)) -> (String, Retry) {
         .any(|cause| cause.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect));
     let mut texts: Vec<String> = causes.iter().map(ToString::to_string).collect();
     texts.dedup();
-    (texts.join(": "), if is_connect { Retry::Unreachable } else { Retry::Later })
+    (texts.join(": "), if is_connect { Retry::Unreachable } else { Retry::Unanswered })
 }
