@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::{Future, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
@@ -616,4 +616,72 @@ fn of_a_long_text_the_beginning_is_kept_and_characters_stay_whole() {
     let exact = "x".repeat(64 * 1024);
     capture.run(|| record(&exact));
     assert_eq!(capture.spans()[1].attribute("text").unwrap().to_string(), exact);
+}
+
+mod thread_that_ends {
+    use super::*;
+    use std::cell::RefCell;
+    use std::sync::atomic::AtomicBool;
+
+    static WAS_THERE: AtomicBool = AtomicBool::new(false);
+
+    #[rl_span(group = Reward, name = "called", attributes(size = 1), tokens(input = 1_u32))]
+    fn called() {}
+
+    #[rl_span(group = Reward, name = "waiting")]
+    async fn waiting() {
+        let _called = Called;
+        std::future::pending::<()>().await;
+    }
+
+    struct Called;
+
+    impl Drop for Called {
+        fn drop(&mut self) {
+            called();
+        }
+    }
+
+    /// Is dropped with its thread, and what it holds with it.
+    struct AtTheEnd(RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>);
+
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            assert!(catch_unwind(opentelemetry::Context::current).is_err(), "the context is gone");
+            called();
+            assert!(pin!(waiting()).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(self.0.take());
+            lens_runtime::set("key", 1);
+            lens_runtime::record_tokens(1_u32, 1_u32);
+            assert_eq!(lens_runtime::current_step(), None);
+            lens_runtime::propagation::inject(&mut std::collections::HashMap::new());
+            lens_runtime::propagation::in_current_context(called)();
+            WAS_THERE.store(true, Ordering::Release);
+        }
+    }
+
+    thread_local! {
+        static AT_THE_END: AtTheEnd = const { AtTheEnd(RefCell::new(None)) };
+    }
+
+    /// fast/fastrace v0.5.1, tokio-rs/tracing#2870. A panic there would end the process.
+    #[test]
+    fn fault_87_what_runs_while_its_thread_ends_ends_nothing_else() {
+        let capture = Capture::new("reward");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The first that is used is the last to go.
+                AT_THE_END.with(|at_the_end| {
+                    capture.run(|| {
+                        let mut future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(waiting());
+                        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+                        at_the_end.0.replace(Some(future));
+                    });
+                });
+            });
+        });
+        assert!(WAS_THERE.load(Ordering::Acquire));
+        // What began before is recorded to its end.
+        assert_eq!(capture.tree(), "waiting (cancelled)\n");
+    }
 }

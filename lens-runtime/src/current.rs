@@ -5,9 +5,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use opentelemetry::KeyValue;
 use opentelemetry::trace::TraceContextExt as _;
-use opentelemetry::{Context, KeyValue};
 
+use crate::ambient;
 use crate::metrics::ModelCall;
 use crate::value::{AttributeValue, TokenCounts};
 
@@ -43,14 +44,12 @@ impl Said {
 /// set("rl.turns", 1); // outside of a span: nothing happens
 /// ```
 pub fn set(key: &'static str, value: impl AttributeValue) {
-    Context::map_current(|context| {
-        let span = context.span();
-        if span.is_recording()
-            && let Some(value) = value.to_value()
-        {
-            span.set_attribute(KeyValue::new(key, value));
-        }
-    });
+    // The value may be made by code of the user's, which must be free to use the context.
+    if ambient::with(|context| context.span().is_recording()) == Some(true)
+        && let Some(value) = value.to_value()
+    {
+        ambient::with(|context| context.span().set_attribute(KeyValue::new(key, value)));
+    }
 }
 
 /// Counts tokens of the innermost annotated call in which this runs, as its `tokens` argument does: one
@@ -75,7 +74,7 @@ pub fn set(key: &'static str, value: impl AttributeValue) {
 /// assert_eq!(capture.spans()[0].attribute("gen_ai.usage.output_tokens").unwrap().to_string(), "7");
 /// ```
 pub fn record_tokens<Input, Output>(input: impl TokenCounts<Input>, output: impl TokenCounts<Output>) {
-    let said = Context::map_current(|context| context.get::<Said>().cloned());
+    let said = ambient::with(|context| context.get::<Said>().cloned()).flatten();
     if let Some(said) = said {
         // Both may run code of the user's, which must not happen under a lock.
         let (mut of_input, mut of_output) = (Vec::new(), Vec::new());

@@ -20,13 +20,14 @@
 //! on, an annotated call costs one atomic load.
 //!
 //! The rooms of this crate, in reading order. Hot path: `group`, `span`, `block`, `current`, `outcome`,
-//! `value`, `step`, `pipeline`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
+//! `value`, `step`, `pipeline`, `ambient`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
 //! `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
 //! (names), `error`, `notice`, and [`testing`].
 
 mod group;
 pub mod groups;
 
+mod ambient;
 mod block;
 mod current;
 mod outcome;

@@ -7,9 +7,9 @@
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
-use opentelemetry::Context;
 use opentelemetry::global::{BoxedTracer, ObjectSafeTracer};
 
+use crate::ambient;
 use crate::group::{Selection, SpanGroup, Wanted};
 use crate::metrics::{Instruments, StepEvents};
 
@@ -59,5 +59,5 @@ pub(crate) fn for_call(group: &SpanGroup, wanted: Wanted) -> Option<(Arc<Pipelin
 }
 
 fn captured() -> Option<Captured> {
-    Context::map_current(|context| context.get::<Captured>().cloned())
+    ambient::with(|context| context.get::<Captured>().cloned()).flatten()
 }

@@ -37,6 +37,8 @@ use opentelemetry::propagation::{Extractor, Injector, TextMapCompositePropagator
 use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 use pin_project_lite::pin_project;
 
+use crate::ambient;
+
 /// W3C trace context and baggage.
 static W3C: LazyLock<TextMapCompositePropagator> = LazyLock::new(propagator);
 
@@ -150,7 +152,7 @@ pub fn inject(carrier: &mut impl Carrier) {
         }
     }
 
-    Context::map_current(|context| W3C.inject_context(context, &mut Into(carrier)));
+    W3C.inject_context(&ambient::current(), &mut Into(carrier));
 }
 
 /// The current context, with the span and the baggage that a carrier tells. What begins in it is a child
@@ -190,7 +192,7 @@ pub fn extract(carrier: &impl Carrier) -> Context {
 
     let values = FIELDS.into_iter().filter_map(|key| carrier.get(key).map(|value| (key, value.into_owned())));
     let read = Read(values.collect());
-    Context::map_current(|context| W3C.extract_with_context(context, &read))
+    W3C.extract_with_context(&ambient::current(), &read)
 }
 
 /// Takes the current context along into a closure: for a thread, a pool, a callback.
@@ -211,9 +213,9 @@ pub fn extract(carrier: &impl Carrier) -> Context {
 /// assert_eq!(capture.tree(), "outer (ok)\n  inner (ok)\n");
 /// ```
 pub fn in_current_context<R>(work: impl FnOnce() -> R) -> impl FnOnce() -> R {
-    let context = Context::current();
+    let context = ambient::current();
     move || {
-        let _attached = context.attach();
+        let _attached = ambient::attach(&context);
         work()
     }
 }
@@ -235,7 +237,7 @@ pub trait InContext: Future + Sized {
     /// # }
     /// ```
     fn in_current_context(self) -> WithContext<Self> {
-        self.in_context(Context::current())
+        self.in_context(ambient::current())
     }
 }
 
@@ -254,7 +256,7 @@ pin_project! {
     impl<F> PinnedDrop for WithContext<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            let _attached = this.context.clone().attach();
+            let _attached = ambient::attach(this.context);
             this.work.set(None);
         }
     }
@@ -265,7 +267,7 @@ impl<F: Future> Future for WithContext<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _attached = this.context.clone().attach();
+        let _attached = ambient::attach(this.context);
         match this.work.as_pin_mut() {
             Some(work) => work.poll(cx),
             None => unreachable!("the future is there until it is dropped"),

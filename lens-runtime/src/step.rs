@@ -7,6 +7,7 @@ use opentelemetry::Context;
 use opentelemetry::KeyValue;
 use opentelemetry::baggage::BaggageExt;
 
+use crate::ambient;
 use crate::semconv;
 
 /// The number of the training step in which the caller runs; `None` outside of one, or where the
@@ -27,7 +28,7 @@ use crate::semconv;
 /// assert_eq!(current_step(), None);
 /// ```
 pub fn current_step() -> Option<u64> {
-    Context::map_current(of)
+    ambient::with(of).flatten()
 }
 
 /// The step of a context.

@@ -7,6 +7,7 @@ use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt as _};
 use opentelemetry::{Context, KeyValue, Value};
 
 use super::{Call, Open, Scope, Unsettled};
+use crate::ambient;
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
 use crate::pipeline::{self, Pipeline};
@@ -51,7 +52,8 @@ impl Entry {
     pub(crate) fn begin(group: &'static SpanGroup) -> Option<Box<Self>> {
         let wanted = group.wanted();
         let (pipeline, spans) = pipeline::for_call(group, wanted)?;
-        if Context::map_current(Context::is_telemetry_suppressed) {
+        // Where the context is gone, the thread is ending.
+        if ambient::with(Context::is_telemetry_suppressed) != Some(false) {
             return None;
         }
         let spans = spans && pipeline.tracer.is_some();

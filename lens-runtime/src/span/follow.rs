@@ -24,7 +24,7 @@ impl Call {
     /// Makes the span current while what the call was about is dropped.
     #[inline]
     fn attach(&self) -> Option<ContextGuard> {
-        self.0.as_ref().map(|open| open.attach())
+        self.0.as_ref().and_then(|open| open.attach())
     }
 
     /// Takes the call back: it is not recorded.
@@ -39,7 +39,7 @@ impl Call {
 struct Polling<'a>(Option<Polled<'a>>);
 
 struct Polled<'a> {
-    _attached: ContextGuard,
+    _attached: Option<ContextGuard>,
     open: &'a mut Open,
 }
 
@@ -102,7 +102,7 @@ struct Detach(bool);
 
 thread_local! {
     /// The contexts of the bodies that are being dropped on this thread, innermost last.
-    static DROPPING: RefCell<Vec<ContextGuard>> = const { RefCell::new(Vec::new()) };
+    static DROPPING: RefCell<Vec<Option<ContextGuard>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Drop for Borrowed<'_> {

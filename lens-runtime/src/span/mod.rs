@@ -27,6 +27,7 @@ pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
 pub use settle::taken;
 
+use crate::ambient;
 use crate::current::Said;
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
@@ -104,7 +105,7 @@ pub struct Scope(Option<Box<Entered>>);
 
 struct Entered {
     // Ends before the call does.
-    _attached: ContextGuard,
+    _attached: Option<ContextGuard>,
     open: Open,
 }
 
@@ -243,7 +244,7 @@ impl Open {
     /// Starts the span, if there is one, and makes the context in which the body will run.
     fn new(entry: Entry, name: &'static str, began_at: SystemTime) -> Self {
         let Entry { pipeline, group, spans, attributes, step, model_call, of_span } = entry;
-        let parent = Context::current();
+        let parent = ambient::current();
         let began = Instant::now();
         let said = Said::default();
         let mut context = parent.with_value(said.clone());
@@ -305,8 +306,8 @@ impl Open {
     }
 
     /// Makes the span the current one.
-    fn attach(&self) -> ContextGuard {
-        self.context.clone().attach()
+    fn attach(&self) -> Option<ContextGuard> {
+        ambient::attach(&self.context)
     }
 
     fn set_attribute(&self, attribute: KeyValue) {
