@@ -603,7 +603,7 @@ fn strings_of_other_owners_can_be_attributes() {
 }
 
 #[test]
-fn of_a_long_text_the_beginning_is_kept_and_characters_stay_whole() {
+fn fault_103_of_a_long_text_the_beginning_is_kept_and_characters_stay_whole() {
     #[rl_span(group = Reward, name = "text", attributes(text = text, list = [text]))]
     fn record(text: &str) {}
     // The limit falls into a character of two bytes.

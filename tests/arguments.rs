@@ -52,7 +52,7 @@ fn bucket_and_umbrella_overrule_the_group() {
 }
 
 #[test]
-fn a_parent_elsewhere_takes_the_place_of_the_current_one() {
+fn fault_65_a_parent_elsewhere_takes_the_place_of_the_current_one() {
     #[rl_span(group = Rollout, name = "origin")]
     fn origin() -> Context {
         Context::current()

@@ -113,7 +113,7 @@ fn what_is_no_call_to_a_model_has_no_gen_ai_metrics() {
 }
 
 #[test]
-fn a_span_attribute_never_becomes_a_metric_attribute() {
+fn fault_106_a_span_attribute_never_becomes_a_metric_attribute() {
     #[rl_span(group = PerPrompt, name = "request", attributes(request.id = id), tokens(input = 1_u32))]
     fn request(id: u64) {}
     let capture = Capture::new("all");

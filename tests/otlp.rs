@@ -162,7 +162,7 @@ fn a_burst_arrives_whole_and_in_requests_that_receivers_take() {
 }
 
 #[test]
-fn what_finds_no_room_is_refused_and_counted_to_the_span() {
+fn fault_99_what_finds_no_room_is_refused_and_counted_to_the_span() {
     let receiver = Receiver::start([Answer::Hang]);
     let output = drive(
         &format!("{TRACES}  queue_mib: 1\n"),
@@ -193,7 +193,7 @@ fn a_large_batch_is_sent_in_requests_of_less_than_four_mebibytes() {
 }
 
 #[test]
-fn what_a_receiver_rejects_is_counted_and_told() {
+fn fault_105_what_a_receiver_rejects_is_counted_and_told() {
     for protocol in ["grpc", "http/protobuf"] {
         let receiver = Receiver::start([Answer::Partial(2, "no such tenant")]);
         let printed = drive_at(&receiver, protocol, TRACES, "train");

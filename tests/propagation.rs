@@ -63,7 +63,7 @@ fn headers_are_found_in_whatever_case_and_lists_are_put_together() {
 }
 
 #[test]
-fn the_decision_of_a_parent_elsewhere_is_kept() {
+fn fault_70_the_decision_of_a_parent_elsewhere_is_kept() {
     let unsampled = TRACEPARENT.replace("-01", "-00");
     let map = HashMap::from([("traceparent".to_owned(), unsampled)]);
     let capture = Capture::new("per_step");

@@ -393,6 +393,23 @@ fn groups_can_be_switched_while_the_program_runs() {
     );
 }
 
+/// databendlabs/databend#5533, tokio-rs/tracing#2144
+#[test]
+fn fault_89_a_call_is_recorded_or_not_by_what_was_on_when_it_began() {
+    let folder = folder_with(CONFIG);
+    assert!(drive(folder.path(), "switch_within", &[], &[]).status.success());
+    let spans = spans(&run_folder(folder.path()));
+    assert_eq!(names(&spans), ["rl.test.reward", "rl.test.reward", "seen"]);
+    let seen = spans.iter().find(|span| span["name"] == "seen").unwrap();
+    assert_eq!(attribute(seen, "rl.outcome").unwrap()["stringValue"], "ok");
+    let parents: Vec<_> = spans
+        .iter()
+        .filter(|span| span["name"] == "rl.test.reward")
+        .map(|span| &span["parentSpanId"])
+        .collect();
+    assert_eq!(parents, [&seen["spanId"], &Value::Null]);
+}
+
 #[test]
 fn a_second_init_is_a_clear_error() {
     let folder = folder_with(CONFIG);
@@ -403,9 +420,10 @@ fn a_second_init_is_a_clear_error() {
 }
 
 #[test]
-fn telemetry_can_begin_again_after_a_shutdown() {
+fn fault_80_after_a_shutdown_nothing_is_recorded_or_said_and_telemetry_can_begin_again() {
     let folder = folder_with(CONFIG);
     let output = drive(folder.path(), "again", &[], &[("LENS_RUN_ID", "r")]);
+    assert_eq!(text(&output.stderr), "");
     assert!(text(&output.stdout).ends_with("telemetry of run r: 3 spans in runs/r\n"));
     let mut steps: Vec<_> = std::fs::read_dir(folder.path().join("runs/r"))
         .unwrap()
@@ -533,7 +551,7 @@ fn a_configuration_that_means_nothing_ends_the_driver_before_it_trains() {
 }
 
 #[test]
-fn spans_of_other_libraries_nest_in_ours_and_ours_in_theirs() {
+fn fault_66_spans_of_other_libraries_nest_in_ours_and_ours_in_theirs() {
     let folder = folder_with(CONFIG);
     drive(folder.path(), "others", &[], &[]);
     let spans = spans(&run_folder(folder.path()));

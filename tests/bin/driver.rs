@@ -16,8 +16,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use lens_runtime::opentelemetry::trace::Tracer as _;
 use lens_runtime::opentelemetry::{Context, global};
 use lens_runtime::{
-    Error, Overrides, RunReport, Telemetry, TelemetryConfig, http, propagation, record_step, rl_span,
-    scalars, semconv,
+    Error, Overrides, RunReport, Telemetry, TelemetryConfig, groups, http, propagation, record_step, rl_span,
+    scalars, semconv, span,
 };
 
 /// How long a shutdown may take.
@@ -74,6 +74,16 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
             step(3);
             telemetry.set_span_groups("reward")?;
             step(4);
+        }
+        "switch_within" => {
+            span(&groups::Step, "seen").run(|| {
+                telemetry.set_span_groups("reward").unwrap();
+                let _fails = reward(&[1]);
+            });
+            span(&groups::Step, "unseen").run(|| {
+                telemetry.set_span_groups("all").unwrap();
+                let _fails = reward(&[2]);
+            });
         }
         "abort" => {
             (1..=1000).for_each(step);
@@ -135,7 +145,7 @@ fn to_its_own_end(scenario: &str, telemetry: Telemetry, config: TelemetryConfig)
             step(1);
             assert!(telemetry.is_on());
             let _first = telemetry.shutdown(deadline());
-            step(2);
+            (0..100_000).for_each(|_| step(2));
             let telemetry = Telemetry::init_driver(config)?;
             step(3);
             println!("{}", telemetry.shutdown(deadline()));
