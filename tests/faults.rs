@@ -70,7 +70,6 @@ macro_rules! twins {
 /// | 4, a returned future | `shapes`, `ui/fail/future_beside_something`, `future_of_its_own_type` |
 /// | 7, `Future::poll` | `ui/fail/future_poll` |
 /// | 8, 11 | `annotation` |
-/// | 18, a dozen in one another | `ui/pass/a_dozen_futures_in_one_another` |
 /// | 21, a poll costs nothing when off | `ui/pass/off_reaches_for_no_thread_local` |
 /// | 4, an `async fn` that never returns | `ui/pass/async_fn_that_never_returns` |
 /// | 25, `main` | `ui/pass/main_may_be_annotated` |

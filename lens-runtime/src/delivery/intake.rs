@@ -78,7 +78,10 @@ impl<T: Item> Intake<T> {
         // What others add meanwhile is not part of it, or it might never end.
         let mut queued = self.records.len();
         while queued > 0 {
-            queued = queued.saturating_sub(self.take().await);
+            match self.take().await {
+                0 => break,
+                taken => queued = queued.saturating_sub(taken),
+            }
         }
         self.encode();
         self.bodies.len()
