@@ -669,7 +669,7 @@ mod thread_that_ends {
     fn fault_87_what_runs_while_its_thread_ends_ends_nothing_else() {
         let capture = Capture::new("reward");
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let thread = scope.spawn(|| {
                 // The first that is used is the last to go.
                 AT_THE_END.with(|at_the_end| {
                     capture.run(|| {
@@ -679,6 +679,8 @@ mod thread_that_ends {
                     });
                 });
             });
+            // The scope would wait for the closure alone, and not for what is dropped after it.
+            thread.join().unwrap();
         });
         assert!(WAS_THERE.load(Ordering::Acquire));
         // What began before is recorded to its end.
