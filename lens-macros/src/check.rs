@@ -6,7 +6,7 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{Attribute, GenericArgument, PathArguments, ReturnType, Signature, Token};
-use syn::{Type, TypeParamBound, Visibility, braced};
+use syn::{Type, TypeParamBound, Visibility, braced, parse_quote};
 
 use crate::args::{self, Args, Value};
 use crate::errors::Errors;
@@ -314,5 +314,15 @@ fn last_segment(ty: &Type) -> Option<&Ident> {
     match peeled(ty) {
         Type::Path(ty) => ty.path.segments.last().map(|segment| &segment.ident),
         _ => None,
+    }
+}
+
+impl Function {
+    /// The type of its result, as written.
+    pub(crate) fn result(&self) -> Type {
+        match &self.signature.output {
+            ReturnType::Default => parse_quote!(()),
+            ReturnType::Type(_, ty) => (**ty).clone(),
+        }
     }
 }

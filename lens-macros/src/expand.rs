@@ -226,11 +226,14 @@ fn counts(args: &Args) -> impl Iterator<Item = (&'static str, &Option<Value>)> {
     .into_iter()
 }
 
-/// The body where it is not the tail of what the function becomes: what its own tail borrows is dropped before
-/// the parameters, in every edition.
-fn body_before_its_parameters(function: &Function, parameters: &Parameters) -> TokenStream {
-    let bound = parameters.bound_in_order();
+/// The body, behind the statements that bind its parameters where there are any. Then it is not the tail of what
+/// the function becomes: what its own tail borrows is dropped before the parameters, in every edition.
+fn body_with(function: &Function, parameters: &Parameters) -> TokenStream {
     let body = body(function);
+    if !parameters.in_order {
+        return body;
+    }
+    let bound = parameters.bound_in_order();
     let ty = written_result(function).unwrap_or_else(|| parse_quote!(_));
     quote_spanned! {Span::mixed_site()=> { #bound let out: #ty = #body; out } }
 }
@@ -245,10 +248,7 @@ fn run_sync(args: &Args, function: &Function, parameters: &Parameters) -> TokenS
         true => handed.name.to_token_stream(),
     });
     let result = written_result(function).map(|ty| quote! { -> #ty });
-    let body = match in_order {
-        false => body(function),
-        true => body_before_its_parameters(function, parameters),
-    };
+    let body = body_with(function, parameters);
     // A parameter that only the annotation uses is not an unused one.
     let used = names.iter().filter(|name| args.mentions(name));
     let body = match used.clone().next() {
@@ -269,10 +269,7 @@ fn run_async(args: &Args, function: &Function, parameters: &Parameters) -> Token
         quote_spanned! {at(&ty)=> if false { return #rt::never::<#ty>(); } }
     });
     let captures = parameters.captures(function);
-    let body = match parameters.in_order {
-        false => body(function),
-        true => body_before_its_parameters(function, parameters),
-    };
+    let body = body_with(function, parameters);
     if never_returns(function) {
         // `!` is no type of a value yet, but coerces to one that has none.
         return quote_spanned! {Span::mixed_site()=>
@@ -379,10 +376,7 @@ fn written_result(function: &Function) -> Option<Type> {
             }
         }
     }
-    let mut ty = match &function.signature.output {
-        ReturnType::Default => parse_quote!(()),
-        ReturnType::Type(_, ty) => (**ty).clone(),
-    };
+    let mut ty = function.result();
     Erase.visit_type_mut(&mut ty);
     (!matches!(ty, Type::Infer(_))).then_some(ty)
 }

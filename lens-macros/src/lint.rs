@@ -4,7 +4,6 @@
 //! attributes have their effect. Many lints look at the function's own statements, or at how a parameter is
 //! used, and are silent or mistaken where the body stands in a closure. What clippy reads never runs.
 
-use std::path::Path;
 use std::sync::LazyLock;
 
 use proc_macro2::{Ident, Span, TokenStream};
@@ -13,7 +12,7 @@ use syn::parse::discouraged::Speculative as _;
 use syn::parse::{ParseStream, Parser as _};
 use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
-use syn::{AttrStyle, Item, ReturnType, Type, parse_quote};
+use syn::{AttrStyle, Item, Type};
 
 use crate::args::Value;
 use crate::check::{Form, Function, Plan};
@@ -24,7 +23,7 @@ use crate::expand::{never_returns, private, recorded, settle};
 pub(crate) fn is_clippy() -> bool {
     static IS_CLIPPY: LazyLock<bool> = LazyLock::new(|| {
         let program = std::env::current_exe().unwrap_or_default();
-        program.file_stem().is_some_and(|name| Path::new(name) == Path::new("clippy-driver"))
+        program.file_stem().is_some_and(|name| name == "clippy-driver")
     });
     *IS_CLIPPY
 }
@@ -83,10 +82,7 @@ fn settled_type(function: &Function, form: Form) -> Option<Type> {
             self.0 = true;
         }
     }
-    let written = match &function.signature.output {
-        ReturnType::Default => parse_quote!(()),
-        ReturnType::Type(_, ty) => (**ty).clone(),
-    };
+    let written = function.result();
     let associated = |name| {
         let mut associated = Associated(name, None);
         associated.visit_type(&written);

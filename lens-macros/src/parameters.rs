@@ -83,7 +83,7 @@ impl Parameters {
     pub(crate) fn captures(&self, function: &Function) -> Option<TokenStream> {
         let Self { handed, in_order } = self;
         let parameters = function.signature.inputs.iter().enumerate().rev();
-        let mut names = parameters.flat_map(|(place, parameter)| match parameter {
+        let names = parameters.flat_map(|(place, parameter)| match parameter {
             FnArg::Receiver(receiver) if receiver.reference.is_none() => {
                 vec![Ident::from(receiver.self_token)]
             }
@@ -100,10 +100,8 @@ impl Parameters {
         });
         // One that the body does not use is left alone, or rustc would not say that it is unused.
         let body = &function.body;
-        let names: Vec<_> = names
-            .by_ref()
-            .filter(|name| name.to_string().starts_with('_') || contains(body.clone(), name))
-            .collect();
+        let names: Vec<_> =
+            names.filter(|name| name.to_string().starts_with('_') || contains(body.clone(), name)).collect();
         (names.len() > 1).then(|| {
             quote_spanned! {Span::mixed_site()=>
                 #[allow(clippy::used_underscore_binding)]

@@ -132,12 +132,7 @@ impl SpanBuilder {
 
     /// Runs a closure as the call. It ends as `ok`, or as `panic`.
     pub fn run<R>(self, body: impl FnOnce() -> R) -> R {
-        let mut scope = self.scope();
-        let out = body();
-        if let Some(open) = scope.recorded() {
-            open.settle(None);
-        }
-        out
+        self.run_and_ask(body, |_| None)
     }
 
     /// Runs a closure that may fail as the call.
@@ -154,12 +149,7 @@ impl SpanBuilder {
     /// assert_eq!(capture.tree(), "parse (error)\n");
     /// ```
     pub fn try_run<T, E>(self, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let mut scope = self.scope();
-        let out = body();
-        if let Some(open) = scope.recorded() {
-            open.settle(Failure::of(&out));
-        }
-        out
+        self.run_and_ask(body, Failure::of)
     }
 
     /// Makes the call last until the guard is dropped, at the end of a scope. It ends as `ok`, or as
@@ -278,6 +268,16 @@ impl SpanBuilder {
             describe(entry);
         }
         self
+    }
+
+    /// Runs a closure, and asks its value how it went.
+    fn run_and_ask<R>(self, body: impl FnOnce() -> R, failure: impl FnOnce(&R) -> Option<Failure>) -> R {
+        let mut scope = self.scope();
+        let out = body();
+        if let Some(open) = scope.recorded() {
+            open.settle(failure(&out));
+        }
+        out
     }
 
     fn scope(self) -> span::Scope {

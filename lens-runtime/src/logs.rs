@@ -4,6 +4,7 @@
 //! [`TeeLog`]. A record has the level, the target (as the name of its scope), the text, the fields, the
 //! place in the code, and by way of the current context the ids of the span in which it was written.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use log::kv::{self, VisitSource};
@@ -53,7 +54,7 @@ impl<L: log::Log> log::Log for TeeLog<L> {
         };
         let place = (line.file(), line.line());
         record(logger, line.level().as_trace(), line.target(), place, |record| {
-            record.set_body(text(&line.args().to_string()));
+            record.set_body(text(line.args().to_string()));
             // It fails only if the visitor does.
             let _infallible = line.key_values().visit(&mut KeyValues(record));
         });
@@ -131,7 +132,7 @@ impl Fields<'_> {
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.add(field, text(&format!("{value:?}")));
+        self.add(field, text(format!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -167,13 +168,13 @@ impl Visit for Fields<'_> {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.add(field, text(&value.to_string()));
+        self.add(field, text(value.to_string()));
     }
 }
 
 /// A text as it is recorded: as long as that of an attribute may be.
-fn text(text: &str) -> AnyValue {
-    kept(text).into_owned().into()
+fn text<'a>(text: impl Into<Cow<'a, str>>) -> AnyValue {
+    kept(text).into()
 }
 
 /// Takes over the key-values of a line of the `log` crate.
@@ -185,7 +186,7 @@ impl<'kvs> VisitSource<'kvs> for KeyValues<'_> {
         let value = integer
             .or_else(|| value.to_f64().map(AnyValue::Double))
             .or_else(|| value.to_bool().map(AnyValue::Boolean))
-            .unwrap_or_else(|| text(&value.to_string()));
+            .unwrap_or_else(|| text(value.to_string()));
         self.0.add_attribute(key.as_str().to_owned(), value);
         Ok(())
     }

@@ -48,7 +48,7 @@ impl<T: AttributeValue> AttributeValue for Option<T> {
 
 impl AttributeValue for str {
     fn to_value(&self) -> Option<Value> {
-        Some(Value::String(StringValue::from(kept(self).into_owned())))
+        Some(Value::String(StringValue::from(kept(self))))
     }
 }
 
@@ -56,16 +56,17 @@ impl AttributeValue for str {
 const LONGEST_TEXT: usize = 64 << 10;
 
 /// What is recorded of a text.
-pub(crate) fn kept(text: &str) -> Cow<'_, str> {
+pub(crate) fn kept<'a>(text: impl Into<Cow<'a, str>>) -> String {
     const REST: &str = "…";
+    let text = text.into();
     if text.len() <= LONGEST_TEXT {
-        return Cow::Borrowed(text);
+        return text.into_owned();
     }
     let mut end = LONGEST_TEXT - REST.len();
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    Cow::Owned([&text[..end], REST].concat())
+    [&text[..end], REST].concat()
 }
 
 impl AttributeValue for String {
@@ -115,13 +116,13 @@ pub trait ListItem: Sized {
 
 impl ListItem for String {
     fn list(items: &[Self]) -> Array {
-        Array::String(items.iter().map(|item| StringValue::from(kept(item).into_owned())).collect())
+        Array::String(items.iter().map(|item| StringValue::from(kept(item))).collect())
     }
 }
 
 impl ListItem for &str {
     fn list(items: &[Self]) -> Array {
-        Array::String(items.iter().map(|item| StringValue::from(kept(item).into_owned())).collect())
+        Array::String(items.iter().map(|item| StringValue::from(kept(*item))).collect())
     }
 }
 

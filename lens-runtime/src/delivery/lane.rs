@@ -198,7 +198,12 @@ impl Orders {
 
     /// Whether the deadline of a shutdown has passed.
     fn is_over(&self) -> bool {
-        self.close.as_ref().is_some_and(|(deadline, _)| Instant::now() >= *deadline)
+        self.deadline().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// When a shutdown has to be done, if there is one.
+    fn deadline(&self) -> Option<Instant> {
+        self.close.as_ref().map(|(deadline, _)| *deadline)
     }
 
     /// Does `work`, unless the deadline of a shutdown passes before it is done; `meanwhile` goes on beside it.
@@ -210,9 +215,9 @@ impl Orders {
         tokio::pin!(work, meanwhile);
         let mut was_begun = false;
         loop {
-            let deadline = self.close.as_ref().map(|(deadline, _)| *deadline);
+            let deadline = self.deadline();
             // An attempt that would be cut off at once is not begun.
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if self.is_over() {
                 return if was_begun { Attempt::CutOff } else { Attempt::NotMade };
             }
             was_begun = true;
@@ -232,7 +237,7 @@ impl Orders {
         let until = Instant::now() + pause;
         tokio::pin!(meanwhile);
         loop {
-            let deadline = self.close.as_ref().map(|(deadline, _)| *deadline);
+            let deadline = self.deadline();
             tokio::select! {
                 () = sleep_until(deadline.map_or(until, |deadline| until.min(deadline))) => return,
                 () = self.arrival(), if deadline.is_none() => if !is_asked_for {

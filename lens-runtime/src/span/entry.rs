@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt as _};
-use opentelemetry::{Context, KeyValue, Value};
+use opentelemetry::{Context, KeyValue};
 
 use super::{Call, Open, Scope, Unsettled};
 use crate::ambient;
@@ -103,11 +103,7 @@ impl Entry {
     #[cold]
     #[inline(never)]
     pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
-        self.push(key, value.to_value());
-    }
-
-    fn push(&mut self, key: &'static str, value: Option<Value>) {
-        self.attributes.extend(value.map(|value| KeyValue::new(key, value)));
+        self.attributes.extend(value.to_value().map(|value| KeyValue::new(key, value)));
     }
 
     /// The number of the training step that begins here. A number that is negative is none.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use opentelemetry::{KeyValue, Value};
+use opentelemetry::KeyValue;
 
 use super::{Open, Told};
 use crate::metrics::ModelCall;
@@ -22,11 +22,7 @@ impl Open {
     #[cold]
     #[inline(never)]
     pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
-        self.set(key, value.to_value());
-    }
-
-    fn set(&self, key: &'static str, value: Option<Value>) {
-        if let Some(value) = value {
+        if let Some(value) = value.to_value() {
             self.set_attribute(KeyValue::new(key, value));
         }
     }
