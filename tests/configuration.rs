@@ -58,6 +58,7 @@ telemetry:
   directory: \"runs\"           # default
   file_mib: 256               # default
   queue_mib: 128              # default
+  announce_after_s: 60        # default
   vllm_native_tracing: false  # run.yaml:10:24
 "
     );
@@ -157,7 +158,7 @@ fn errors_name_the_thing_the_value_its_origin_and_what_was_expected() {
         "span_group: all",
         "run.yaml:3:3: unknown key telemetry.span_group; did you mean \"span_groups\"?; expected one of enabled, \
          service_name, span_groups, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
-         file_mib, queue_mib, vllm_native_tracing",
+         file_mib, queue_mib, announce_after_s, vllm_native_tracing",
     );
     expect(
         "span_groups: default, rolout",
@@ -236,7 +237,7 @@ fn a_broken_override_is_told_whole() {
         "++telemetry.exportr=file",
         "override ++telemetry.exportr=file: unknown key telemetry.exportr; did you mean \"exporter\"?; expected one of \
          enabled, service_name, span_groups, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
-         file_mib, queue_mib, vllm_native_tracing",
+         file_mib, queue_mib, announce_after_s, vllm_native_tracing",
     );
     for argument in ["++telemetry.enabled", "+++telemetry.enabled=true", "++telemetry={enabled: true}"] {
         let expected = "expected ++telemetry.<key>=<value>, such as ++telemetry.enabled=true";

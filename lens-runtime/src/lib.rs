@@ -22,7 +22,7 @@
 //! The rooms of this crate, in reading order. Hot path: `group`, `span`, `block`, `current`, `outcome`,
 //! `value`, `step`, `pipeline`, `ambient`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
 //! `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
-//! (names), `error`, `notice`, and [`testing`].
+//! (names), `error`, `ids`, `notice`, `process`, and [`testing`].
 
 mod group;
 pub mod groups;
@@ -50,7 +50,9 @@ pub mod propagation;
 mod signal;
 
 mod error;
+mod ids;
 mod notice;
+mod process;
 pub mod semconv;
 pub mod testing;
 
@@ -62,6 +64,7 @@ pub use error::Error;
 pub use group::{Bucket, SpanGroup};
 pub use lens_macros::rl_span;
 pub use metrics::{Scalar, record_step, scalars};
+pub use process::flush_on_signal;
 pub use span::SpanRef;
 pub use step::current_step;
 pub use summary::{Phase, Phases};

@@ -9,9 +9,10 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::ArcSwapOption;
 use opentelemetry::global::{BoxedTracer, ObjectSafeTracer};
 
-use crate::ambient;
 use crate::group::{Selection, SpanGroup, Wanted};
 use crate::metrics::{Instruments, StepEvents};
+use crate::span::OpenSpans;
+use crate::{ambient, process};
 
 /// Where the calls of a process, or of a test, are recorded. What is `None` is off.
 ///
@@ -21,6 +22,9 @@ pub(crate) struct Pipeline {
     pub(crate) tracer: Option<BoxedTracer>,
     pub(crate) instruments: Option<Instruments>,
     pub(crate) step_events: Option<StepEvents>,
+    pub(crate) open_spans: OpenSpans,
+    /// The process that it belongs to. In one that is forked from it nothing is recorded: who delivers is not in it.
+    pub(crate) process: u32,
 }
 
 /// A tracer for a pipeline.
@@ -44,7 +48,7 @@ pub(crate) fn activate(pipeline: Option<Arc<Pipeline>>) {
 
 /// The pipeline of the caller, whatever its groups.
 pub(crate) fn current() -> Option<Arc<Pipeline>> {
-    captured().map(|captured| captured.pipeline).or_else(|| ACTIVE.load_full())
+    captured().map(|captured| captured.pipeline).or_else(active)
 }
 
 /// The pipeline for a call of `group` that passed the gate, and whether it makes a span. `None` if
@@ -54,8 +58,12 @@ pub(crate) fn for_call(group: &SpanGroup, wanted: Wanted) -> Option<(Arc<Pipelin
         let spans = captured.selection.includes(group);
         return Some((captured.pipeline, spans));
     }
-    let pipeline = (wanted.spans || wanted.metrics).then(|| ACTIVE.load_full()).flatten()?;
+    let pipeline = (wanted.spans || wanted.metrics).then(active).flatten()?;
     Some((pipeline, wanted.spans))
+}
+
+fn active() -> Option<Arc<Pipeline>> {
+    ACTIVE.load_full().filter(|pipeline| pipeline.process == process::generation())
 }
 
 fn captured() -> Option<Captured> {

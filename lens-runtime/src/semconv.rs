@@ -39,6 +39,10 @@ names! {
     STREAM_ITEMS = "rl.stream.items";
     /// How long the first item of a stream took from the call on, in seconds.
     STREAM_TIME_TO_FIRST_ITEM = "rl.stream.time_to_first_item";
+    /// `true` on a span that was still open at the shutdown, which ended it; and an event of it.
+    TRUNCATED = "nemo.span.truncated";
+    /// What ended the program's telemetry, on that event: `shutdown`, `signal` or `exit`.
+    TRUNCATED_REASON = "nemo.span.truncated.reason";
     /// The type of the error with which a call ended.
     ERROR_TYPE = "error.type";
 
@@ -91,6 +95,13 @@ names! {
     // Log events.
     /// The event that carries the scalars of one training step, exactly as they were given.
     STEP_METRICS_EVENT = "rl.step.metrics";
+    /// The event that announces a span which has been open for long, with the ids of that span: should the
+    /// process be killed, its children have a parent all the same.
+    SPAN_OPEN_EVENT = "rl.span.open";
+    /// When an announced span began, in nanoseconds since 1970.
+    SPAN_START = "rl.span.start_time_unix_nano";
+    /// The id of an announced span's parent, if it has one, in hex.
+    SPAN_PARENT = "rl.span.parent_id";
 
     // Resource attributes.
     /// The name of the service.

@@ -6,7 +6,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use opentelemetry::InstrumentationScope;
@@ -26,27 +28,48 @@ use crate::delivery::{Counts, Delivery, MetricCourier};
 use crate::error::{Error, Kind};
 use crate::export::{Client, Exporter, Files};
 use crate::group::{self, Selection};
+use crate::ids::Ids;
 use crate::logs::{LogLayer, TeeLog};
 use crate::metrics::{self, Instruments};
 use crate::notice;
 use crate::pipeline::{self, Pipeline};
+use crate::process::{self, Last};
 use crate::propagation;
 use crate::resource::Identity;
 use crate::semconv;
 use crate::signal::Signal;
+use crate::span::OpenSpans;
 use crate::summary::Phases;
 
-/// How long a handle that is dropped waits for what is left to be written.
+/// How long a handle that is dropped, a signal and an exit wait for what is left to be written.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The run whose telemetry is on in this process.
-static ACTIVE_RUN: Mutex<Option<String>> = Mutex::new(None);
+/// How often it is looked whether a span is to be announced, at the least and at the most.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+
+/// The telemetry that is on in this process.
+static ACTIVE: Mutex<Option<Arc<Running>>> = Mutex::new(None);
+
+fn active() -> MutexGuard<'static, Option<Arc<Running>>> {
+    ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A run's telemetry; keep it until the run is over.
 ///
-/// [`shutdown`](Self::shutdown) ends it and reports; a handle that is dropped, also by a panic, does
-/// the same with a deadline of 5 s. A handle in a `static`, and a program that ends by
-/// `std::process::exit`, never drop it: call `shutdown` there.
+/// [`shutdown`](Self::shutdown) ends it and reports. Where that is not called, the end comes with a deadline of 5 s
+/// and reports what was lost, if anything was:
+///
+/// - The handle is dropped, also by a panic.
+/// - The program ends and nobody has dropped it: by `std::process::exit`, or because it lies in a `static`.
+/// - The process gets a SIGTERM or SIGINT that nobody else handles, and is then ended by it as it would have been. A
+///   program that handles them, before or after, is left alone; see [`flush_on_signal`](crate::flush_on_signal).
+///
+/// Spans that are open at the end are ended by it, the youngest first, with `nemo.span.truncated`. What ends the process
+/// without a word, as `abort`, `_exit` and SIGKILL do, loses what was recorded in the last second or so; of spans that
+/// had been open for long there is an `rl.span.open` event in the log (`announce_after_s`).
+///
+/// In a process that is forked from this one telemetry is off, its handle does nothing, and another can be set up; what
+/// that records has the spans that were open at the fork as parents.
 ///
 /// # Example
 ///
@@ -70,17 +93,21 @@ static ACTIVE_RUN: Mutex<Option<String>> = Mutex::new(None);
 #[must_use = "dropping the handle ends the telemetry at once"]
 pub struct Telemetry {
     /// `None` if telemetry is off, or has ended.
-    running: Option<Running>,
+    running: Option<Arc<Running>>,
 }
 
 struct Running {
     config: TelemetryConfig,
     run_id: String,
     folder: Option<PathBuf>,
+    pipeline: Arc<Pipeline>,
     delivery: Delivery,
     tracer_provider: Option<SdkTracerProvider>,
     meter_provider: Option<SdkMeterProvider>,
     logger_provider: Option<SdkLoggerProvider>,
+    announcer: Option<Announcer>,
+    /// Once it has ended, whoever asked for that first.
+    report: Mutex<Option<RunReport>>,
 }
 
 impl Telemetry {
@@ -113,14 +140,17 @@ impl Telemetry {
         if !config.enabled.value {
             return Ok(Self { running: None });
         }
-        let mut active = ACTIVE_RUN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(run_id) = &*active {
-            return Err(Kind::AlreadyInitialized { run_id: run_id.clone() }.into());
+        let mut active = active();
+        if let Some(running) = active.as_ref().filter(|running| running.is_here()) {
+            return Err(Kind::AlreadyInitialized { run_id: running.run_id.clone() }.into());
         }
         let config = config.with_targets(environment)?;
         let place = Place::find(&config, environment, &identity)?;
-        let running = Running::start(config, identity, place, metric_interval)?;
-        *active = Some(running.run_id.clone());
+        let running = Running::start(config, identity, place, metric_interval).map(Arc::new)?;
+        process::listen(Last { flush: flush_active, stop: stop_active })
+            .map_err(|source| Kind::Thread { source })?;
+        // What a fork brought along is left as it is: to end it would be to wait for threads that are not here.
+        std::mem::forget(active.replace(Arc::clone(&running)));
         drop(active);
         running.select(selection);
         running.announce();
@@ -129,22 +159,26 @@ impl Telemetry {
 
     /// Whether anything is recorded.
     pub fn is_on(&self) -> bool {
-        self.running.is_some()
+        self.running().is_some()
+    }
+
+    fn running(&self) -> Option<&Arc<Running>> {
+        self.running.as_ref().filter(|running| running.is_here())
     }
 
     /// The run's id; `None` if telemetry is off.
     pub fn run_id(&self) -> Option<&str> {
-        self.running.as_ref().map(|running| running.run_id.as_str())
+        self.running().map(|running| running.run_id.as_str())
     }
 
     /// The run's folder; `None` if no files are written.
     pub fn folder(&self) -> Option<&Path> {
-        self.running.as_ref()?.folder.as_deref()
+        self.running()?.folder.as_deref()
     }
 
     /// The effective configuration, with the origin of each value; `None` if telemetry is off.
     pub fn config(&self) -> Option<&TelemetryConfig> {
-        self.running.as_ref().map(|running| &running.config)
+        self.running().map(|running| &running.config)
     }
 
     /// A layer for the program's `tracing` subscriber that records its log lines, each with its level,
@@ -187,7 +221,7 @@ impl Telemetry {
 
     /// What log lines are recorded with. The name of a line's scope is its target.
     fn line_logger(&self) -> Option<SdkLogger> {
-        let running = self.running.as_ref().filter(|running| running.config.logs_enabled.value)?;
+        let running = self.running().filter(|running| running.config.logs_enabled.value)?;
         running.logger_provider.as_ref().map(|provider| provider.logger(""))
     }
 
@@ -204,7 +238,7 @@ impl Telemetry {
     /// # }
     /// ```
     pub fn set_span_groups(&self, span_groups: &str) -> Result<(), Error> {
-        let Some(running) = &self.running else {
+        let Some(running) = self.running() else {
             return Ok(());
         };
         let selection = running.config.selection(&Setting::in_code(span_groups.to_owned()))?;
@@ -214,19 +248,15 @@ impl Telemetry {
 
     /// Writes what was recorded so far, within `deadline`. Whether all of it was written, or accepted by
     /// the receiver.
+    ///
+    /// Spans that are open are not part of it, but those that have been so for `announce_after_s` are announced.
     pub fn flush(&self, deadline: Duration) -> bool {
-        let Some(running) = &self.running else { return true };
-        let until = Instant::now() + deadline;
-        if let Some(provider) = &running.meter_provider {
-            // It fails only if the collection cannot be queued, which is counted.
-            let _counted = provider.force_flush();
-        }
-        running.delivery.flush(until)
+        self.running().is_none_or(|running| running.flush(deadline))
     }
 
     /// What became of the records so far.
     pub fn health(&self) -> Health {
-        self.running.as_ref().map_or_else(Health::default, |running| Health::of(&running.delivery))
+        self.running().map_or_else(Health::default, |running| Health::of(&running.delivery))
     }
 
     /// Ends the telemetry: writes what is left, within `deadline`, and reports. Afterwards annotated
@@ -235,10 +265,7 @@ impl Telemetry {
     /// It can be called from anywhere, also within a runtime, whose thread then waits for it; see
     /// [`shutdown_async`](Self::shutdown_async).
     pub fn shutdown(mut self, deadline: Duration) -> RunReport {
-        match self.running.take() {
-            Some(running) => running.stop(deadline),
-            None => RunReport::default(),
-        }
+        self.running.take().map(|running| running.stop(deadline, "shutdown")).unwrap_or_default()
     }
 }
 
@@ -247,7 +274,7 @@ impl Telemetry {
     pub async fn shutdown_async(self, deadline: Duration) -> RunReport {
         let (report, reported) = tokio::sync::oneshot::channel();
         // If there is no thread to be had, the handle is dropped with the closure, which ends it too.
-        let _thread = std::thread::Builder::new().name("lens-shutdown".to_owned()).spawn(move || {
+        let _thread = thread::Builder::new().name("lens-shutdown".to_owned()).spawn(move || {
             let _gone = report.send(self.shutdown(deadline));
         });
         reported.await.unwrap_or_default()
@@ -257,8 +284,24 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
-            running.stop(DROP_DEADLINE);
+            running.stop(DROP_DEADLINE, "shutdown");
         }
+    }
+}
+
+/// Writes what the process has recorded so far.
+fn flush_active() {
+    let running = active().clone();
+    if let Some(running) = running {
+        running.flush(DROP_DEADLINE);
+    }
+}
+
+/// Ends the telemetry of the process.
+fn stop_active(reason: &'static str) {
+    let running = active().clone();
+    if let Some(running) = running {
+        running.stop(DROP_DEADLINE, reason);
     }
 }
 
@@ -280,6 +323,7 @@ impl Running {
         let tracer_provider = config.has(Signal::Traces).then(|| {
             SdkTracerProvider::builder()
                 .with_span_processor(delivery.clone())
+                .with_id_generator(Ids)
                 .with_resource(identity.resource.clone())
                 .build()
         });
@@ -299,7 +343,7 @@ impl Running {
                 .with_resource(identity.resource.clone())
                 .build()
         });
-        pipeline::activate(Some(Arc::new(Pipeline {
+        let pipeline = Arc::new(Pipeline {
             tracer: tracer_provider
                 .as_ref()
                 .map(|provider| pipeline::boxed(provider.tracer_with_scope(scope.clone()))),
@@ -308,8 +352,19 @@ impl Running {
                 .map(|provider| Instruments::new(provider.meter_with_scope(scope.clone()))),
             step_events: logger_provider
                 .as_ref()
-                .map(|provider| metrics::step_events(provider.logger_with_scope(scope))),
-        })));
+                .map(|provider| metrics::step_events(provider.logger_with_scope(scope.clone()))),
+            open_spans: OpenSpans::default(),
+            process: process::generation(),
+        });
+        let announcer = match &logger_provider {
+            Some(provider) => {
+                let logger = provider.logger_with_scope(scope);
+                let after = Duration::from_secs(config.announce_after_s.value as u64);
+                Some(Announcer::start(&pipeline, logger, after).map_err(|source| Kind::Thread { source })?)
+            }
+            None => None,
+        };
+        pipeline::activate(Some(Arc::clone(&pipeline)));
         // For other libraries. A tracer that one of them takes is to find its context in requests and
         // its instruments, so that it comes last.
         global::set_text_map_propagator(propagation::propagator());
@@ -324,11 +379,31 @@ impl Running {
             run_id: identity.run_id,
             config,
             folder,
+            pipeline,
             delivery,
             tracer_provider,
             meter_provider,
             logger_provider,
+            announcer,
+            report: Mutex::default(),
         })
+    }
+
+    /// Whether this is the process in which it was started.
+    fn is_here(&self) -> bool {
+        !self.delivery.is_elsewhere()
+    }
+
+    fn flush(&self, deadline: Duration) -> bool {
+        let until = Instant::now() + deadline;
+        if let Some(announcer) = &self.announcer {
+            announcer.announce(&self.pipeline);
+        }
+        if let Some(provider) = &self.meter_provider {
+            // It fails only if the collection cannot be queued, which is counted.
+            let _counted = provider.force_flush();
+        }
+        self.delivery.flush(until)
     }
 
     fn select(&self, selection: Selection) {
@@ -346,26 +421,39 @@ impl Running {
         );
     }
 
-    fn stop(self, deadline: Duration) -> RunReport {
+    /// Ends it, unless that was done; then waits until it is. In a forked process it does nothing.
+    fn stop(self: Arc<Self>, deadline: Duration, reason: &'static str) -> RunReport {
+        if !self.is_here() {
+            // What it holds would wait for its threads, which are not here.
+            std::mem::forget(self);
+            return RunReport::default();
+        }
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.get_or_insert_with(|| self.end(deadline, reason)).clone()
+    }
+
+    fn end(&self, deadline: Duration, reason: &'static str) -> RunReport {
         let until = Instant::now() + deadline;
         group::select(Selection::default(), false);
         pipeline::activate(None);
+        self.pipeline.open_spans.end_all(reason);
         global::set_tracer_provider(NoopTracerProvider::new());
         global::set_meter_provider(NoopMeterProvider::new());
         if let Some(provider) = &self.tracer_provider {
             // Spans that end from here on have nowhere to go.
             let _infallible = provider.shutdown();
         }
+        self.delivery.leave_open_spans();
         if let Some(provider) = &self.meter_provider {
             // Collects once more. It fails only if the collection cannot be queued, which is counted.
             let _counted = provider.shutdown();
         }
         let phases = self.delivery.close(until).unwrap_or_default();
         let health = Health::of(&self.delivery);
-        *ACTIVE_RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *active() = None;
         let report = RunReport {
-            run_id: Some(self.run_id),
-            folder: self.folder,
+            run_id: Some(self.run_id.clone()),
+            folder: self.folder.clone(),
             endpoint: self.config.targets.first().map(Target::shown),
             phases,
             health,
@@ -376,6 +464,35 @@ impl Running {
             notice::to_stderr(&report.losses());
         }
         report
+    }
+}
+
+/// Announces the spans that have been open for long, while it is there.
+struct Announcer {
+    logger: SdkLogger,
+    after: Duration,
+    /// Its thread ends with this.
+    _thread: mpsc::Sender<()>,
+}
+
+impl Announcer {
+    fn start(pipeline: &Arc<Pipeline>, logger: SdkLogger, after: Duration) -> std::io::Result<Self> {
+        let (thread, ended) = mpsc::channel();
+        let announcer = Self { logger: logger.clone(), after, _thread: thread };
+        let pipeline = Arc::downgrade(pipeline);
+        let [shortest, longest] = LOOK_EVERY;
+        thread::Builder::new().name("lens-announcer".to_owned()).spawn(move || {
+            while ended.recv_timeout(after.clamp(shortest, longest)) == Err(RecvTimeoutError::Timeout)
+                && let Some(pipeline) = pipeline.upgrade()
+            {
+                pipeline.open_spans.announce(after, &logger);
+            }
+        })?;
+        Ok(announcer)
+    }
+
+    fn announce(&self, pipeline: &Pipeline) {
+        pipeline.open_spans.announce(self.after, &self.logger);
     }
 }
 

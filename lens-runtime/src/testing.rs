@@ -23,8 +23,8 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor}
 use crate::group::{self, Selection};
 use crate::metrics::{self, Instruments};
 use crate::pipeline::{self, Captured, Pipeline};
-use crate::semconv;
-use crate::span;
+use crate::span::{self, OpenSpans};
+use crate::{process, semconv};
 
 /// Records what runs within it.
 ///
@@ -70,6 +70,8 @@ impl Capture {
             tracer: Some(pipeline::boxed(tracer_provider.tracer(semconv::SCOPE))),
             instruments: Some(Instruments::new(meter_provider.meter(semconv::SCOPE))),
             step_events: Some(metrics::step_events(logger_provider.logger(semconv::SCOPE))),
+            open_spans: OpenSpans::default(),
+            process: process::generation(),
         };
         let captured = Captured { pipeline: Arc::new(pipeline), selection: Arc::new(selection) };
         group::capture(true);

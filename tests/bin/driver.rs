@@ -2,12 +2,12 @@
 //!
 //! `driver SCENARIO CONFIG [overrides]`
 
+mod endings;
 mod ledger;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
-use std::sync::OnceLock;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -156,14 +156,6 @@ fn to_its_own_end(scenario: &str, telemetry: Telemetry, config: TelemetryConfig)
             step(1);
             println!("still here");
         }
-        "static" => {
-            // A handle that is never dropped.
-            static TELEMETRY: OnceLock<Telemetry> = OnceLock::new();
-            let telemetry = TELEMETRY.get_or_init(|| telemetry);
-            step(1);
-            println!("flushed: {}", telemetry.flush(deadline()));
-            std::process::exit(0);
-        }
         "held" => {
             // Others hold on to what is shut down: a tracer, and a span that is open.
             let (done, wait) = mpsc::channel::<()>();
@@ -181,7 +173,7 @@ fn to_its_own_end(scenario: &str, telemetry: Telemetry, config: TelemetryConfig)
             drop(done);
             holder.join().unwrap();
         }
-        other => panic!("unknown scenario {other}"),
+        other => endings::run(other, telemetry, config),
     }
     Ok(())
 }

@@ -50,6 +50,7 @@ use crate::signal::Signal;
 /// | `directory` | string | `runs` | where run folders are made, relative to the working directory; a run's is `<directory>/<run id>` |
 /// | `file_mib` | integer | `256` | the size, in MiB, 1 to 1048576, beyond which a signal's file is followed by another one: `traces-<process>.jsonl`, `traces-<process>.1.jsonl`, … None is removed |
 /// | `queue_mib` | integer | `128` | the most memory that records of all signals may hold while they wait, in MiB, 1 to 65536; spans get three quarters of it. Beyond that, new records are refused and counted. A span takes about 1 KiB, and a fifth of that once it has its place in a request |
+/// | `announce_after_s` | integer | `60` | for how many seconds, 0 to 86400, a span has been open when it is announced by an `rl.span.open` event, so that its children have a parent should the process be killed; with `otlp`, if `logs_enabled` is on |
 /// | `vllm_native_tracing` | bool | `false` | whether engines that the trainer starts trace themselves; this version starts none and refuses `true` |
 ///
 /// Unknown keys and values of a wrong type are errors with file, line and column. A file without
@@ -111,6 +112,7 @@ pub struct TelemetryConfig {
     pub(crate) directory: Setting<PathBuf>,
     pub(crate) file_mib: Setting<usize>,
     pub(crate) queue_mib: Setting<usize>,
+    pub(crate) announce_after_s: Setting<usize>,
     pub(crate) vllm_native_tracing: Setting<bool>,
     pub(crate) groups: Vec<&'static SpanGroup>,
     otlp: otlp::InCode,
@@ -161,6 +163,7 @@ const KEYS: &[&str] = &[
     "directory",
     "file_mib",
     "queue_mib",
+    "announce_after_s",
     "vllm_native_tracing",
 ];
 
@@ -181,6 +184,7 @@ impl Default for TelemetryConfig {
             directory: Setting::default_of(PathBuf::from("runs")),
             file_mib: Setting::default_of(256),
             queue_mib: Setting::default_of(128),
+            announce_after_s: Setting::default_of(60),
             vllm_native_tracing: Setting::default_of(false),
             groups: Vec::new(),
             otlp: otlp::InCode::default(),
@@ -318,6 +322,7 @@ impl TelemetryConfig {
             "directory" => self.directory = raw.text("a folder")?.map(PathBuf::from),
             "file_mib" => self.file_mib = raw.whole(1..=1_048_576, "MiB of a file")?,
             "queue_mib" => self.queue_mib = raw.whole(1..=65_536, "MiB of memory")?,
+            "announce_after_s" => self.announce_after_s = raw.whole(0..=86_400, "seconds")?,
             "vllm_native_tracing" => self.vllm_native_tracing = raw.boolean()?,
             _ => return Err(unknown_key(key, raw.origin())),
         }
@@ -399,7 +404,7 @@ impl TelemetryConfig {
     }
 
     /// Each key with its value as YAML and its origin.
-    fn rows(&self) -> [(&'static str, String, &Origin); 11] {
+    fn rows(&self) -> [(&'static str, String, &Origin); 12] {
         let flag = |setting: &Setting<bool>| setting.value.to_string();
         [
             (KEYS[0], flag(&self.enabled), &self.enabled.origin),
@@ -412,7 +417,8 @@ impl TelemetryConfig {
             (KEYS[7], quoted(&self.directory.value.display().to_string()), &self.directory.origin),
             (KEYS[8], self.file_mib.value.to_string(), &self.file_mib.origin),
             (KEYS[9], self.queue_mib.value.to_string(), &self.queue_mib.origin),
-            (KEYS[10], flag(&self.vllm_native_tracing), &self.vllm_native_tracing.origin),
+            (KEYS[10], self.announce_after_s.value.to_string(), &self.announce_after_s.origin),
+            (KEYS[11], flag(&self.vllm_native_tracing), &self.vllm_native_tracing.origin),
         ]
     }
 }

@@ -1,6 +1,6 @@
 //! What became of what the program made?
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// What became of the records of one signal. For metrics a record is one data point.
 ///
@@ -61,5 +61,25 @@ impl Tally {
         let refused = self.refused.load(Ordering::Acquire);
         let in_doubt = self.in_doubt.load(Ordering::Acquire);
         Counts { made: self.made.load(Ordering::Acquire), exported, rejected, failed, refused, in_doubt }
+    }
+}
+
+/// How many spans have begun and not ended, whoever began them, until that is asked for; negative from then on.
+#[derive(Debug, Default)]
+pub(super) struct OpenCount(AtomicI64);
+
+impl OpenCount {
+    pub(super) fn begins(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether the span still counts as one that ended.
+    pub(super) fn ends(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::AcqRel) > 0
+    }
+
+    /// Those that are open. Whatever ends later is one of them.
+    pub(super) fn close(&self) -> u64 {
+        u64::try_from(self.0.swap(i64::MIN / 2, Ordering::AcqRel)).unwrap_or_default()
     }
 }

@@ -33,10 +33,11 @@ pub use counts::Counts;
 pub(crate) use item::Log;
 
 use crate::export::{Body, Exporter};
+use crate::process;
 use crate::signal::Signal;
 use crate::span;
 use crate::summary::Phases;
-use counts::Tally;
+use counts::{OpenCount, Tally};
 use item::{Collection, Item};
 use lane::{Lane, Order};
 use room::Room;
@@ -44,6 +45,9 @@ use room::Room;
 /// The program's end of the delivery.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
+    /// The process that has the thread.
+    process: u32,
+    open: Arc<OpenCount>,
     spans: Entrance<SpanData>,
     logs: Entrance<Log>,
     metrics: Entrance<Collection>,
@@ -101,7 +105,7 @@ impl Delivery {
             // A name that is being looked up is not waited for.
             runtime.shutdown_background();
         })?;
-        Ok(Self { spans, logs, metrics })
+        Ok(Self { process: process::generation(), open: Arc::default(), spans, logs, metrics })
     }
 
     pub(crate) fn counts(&self, signal: Signal) -> Counts {
@@ -110,6 +114,16 @@ impl Delivery {
             Signal::Metrics => self.metrics.tally.read(),
             Signal::Logs => self.logs.tally.read(),
         }
+    }
+
+    /// Whether there is nobody who would deliver: this process was forked from the one that has the thread.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.process != process::generation()
+    }
+
+    /// No span will end any more. Those that are open were made and are left behind.
+    pub(crate) fn leave_open_spans(&self) {
+        self.spans.tally.made.fetch_add(self.open.close(), Ordering::AcqRel);
     }
 
     /// Waits until all that was made before is written, at the longest until `deadline`. Whether it
@@ -147,10 +161,12 @@ fn left_until(deadline: std::time::Instant) -> Duration {
 }
 
 impl SpanProcessor for Delivery {
-    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+    fn on_start(&self, _span: &mut Span, _context: &Context) {
+        self.open.begins();
+    }
 
     fn on_end(&self, span: SpanData) {
-        if !span::is_discarded(&span) {
+        if self.open.ends() && !self.is_elsewhere() && !span::is_discarded(&span) {
             self.spans.offer(span);
         }
     }
@@ -166,6 +182,9 @@ impl SpanProcessor for Delivery {
 
 impl LogProcessor for Delivery {
     fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        if self.is_elsewhere() {
+            return;
+        }
         self.logs.offer((record.clone(), scope.clone()));
     }
 

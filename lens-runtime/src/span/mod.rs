@@ -13,6 +13,7 @@
 mod entry;
 mod follow;
 mod settle;
+mod table;
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use entry::CountsAs;
 pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
 pub use settle::taken;
+pub(crate) use table::OpenSpans;
+use table::{OpenSpan, Ticket};
 
 use crate::ambient;
 use crate::current::Said;
@@ -197,7 +200,8 @@ pub struct Open {
     /// The context of the body.
     context: Context,
     said: Said,
-    spans: bool,
+    /// If there is a span, its place among those that are open.
+    ticket: Option<Ticket>,
     model_call: Option<Box<ModelCall>>,
     settled: Option<Outcome>,
     told: Told,
@@ -248,6 +252,7 @@ impl Open {
         let began = Instant::now();
         let said = Said::default();
         let mut context = parent.with_value(said.clone());
+        let mut ticket = None;
         if let Some(number) = step {
             context = step::within(&context, number);
         }
@@ -267,13 +272,20 @@ impl Open {
             if !of_span.links.is_empty() {
                 builder = builder.with_links(of_span.links);
             }
-            let span = match of_span.parent {
-                Some(elsewhere) => {
-                    tracer.build_with_context(builder, &context.with_remote_span_context(elsewhere))
-                }
-                None => tracer.build_with_context(builder, &context),
-            };
-            context = context.with_span(span);
+            if let Some(elsewhere) = of_span.parent {
+                context = context.with_remote_span_context(elsewhere);
+            }
+            let parent = context.span().span_context().span_id();
+            context = context.with_span(tracer.build_with_context(builder, &context));
+            ticket = Some(pipeline.open_spans.add(OpenSpan {
+                context: context.clone(),
+                parent,
+                name,
+                group: group.name(),
+                began,
+                began_at,
+                is_announced: false,
+            }));
         }
         Self {
             pipeline,
@@ -284,7 +296,7 @@ impl Open {
             took: None,
             context,
             said,
-            spans,
+            ticket,
             model_call,
             settled: None,
             told: Told::Type,
@@ -302,7 +314,7 @@ impl Open {
 
     /// Whether there is a span to hold attributes.
     pub fn has_span(&self) -> bool {
-        self.spans
+        self.ticket.is_some()
     }
 
     /// Makes the span the current one.
@@ -311,7 +323,7 @@ impl Open {
     }
 
     fn set_attribute(&self, attribute: KeyValue) {
-        if self.spans {
+        if self.has_span() {
             self.context.span().set_attribute(attribute);
         }
     }
@@ -326,8 +338,16 @@ impl Open {
         }
     }
 
+    fn end(&mut self) {
+        let elapsed = self.took.unwrap_or_else(|| self.began.elapsed());
+        self.hear();
+        let outcome = self.settled.unwrap_or_else(|| self.unsettled.outcome());
+        self.end_span(outcome, elapsed);
+        self.record_metrics(outcome, elapsed);
+    }
+
     fn end_span(&self, outcome: Outcome, elapsed: Duration) {
-        if !self.spans {
+        if !self.has_span() {
             return;
         }
         let span = self.context.span();
@@ -375,14 +395,14 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if self.is_discarded {
-            return self.set_attribute(KeyValue::new(semconv::DISCARDED, true));
+        match self.is_discarded {
+            true => self.set_attribute(KeyValue::new(semconv::DISCARDED, true)),
+            false => self.end(),
         }
-        let elapsed = self.took.unwrap_or_else(|| self.began.elapsed());
-        self.hear();
-        let outcome = self.settled.unwrap_or_else(|| self.unsettled.outcome());
-        self.end_span(outcome, elapsed);
-        self.record_metrics(outcome, elapsed);
+        // Last, so that a span which a shutdown does not find in the table has ended.
+        if let Some(ticket) = &self.ticket {
+            self.pipeline.open_spans.remove(ticket);
+        }
     }
 }
 
