@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lens_runtime::{Environment, OtlpProtocol, Telemetry, TelemetryConfig, rl_span};
+use lens_runtime::{Environment, OtlpProtocol, Telemetry, TelemetryConfig, rl_span, semconv};
 use receiver::{Answer, Received, Receiver};
 use tempfile::TempDir;
 
@@ -200,6 +200,29 @@ fn fault_105_what_a_receiver_rejects_is_counted_and_told() {
         let expected = "telemetry was lost: 2 of 9 spans (refused 0, rejected 2, failed 0, in doubt 0, left at shutdown 0)";
         assert!(printed.contains(expected), "{printed}");
     }
+}
+
+#[test]
+fn what_became_of_the_records_can_be_seen_on_a_dashboard() {
+    let [spans, metrics] = [Receiver::start([Answer::Partial(2, "no such tenant")]), Receiver::start([])];
+    let output = drive(
+        &TRACES.replace("metrics_enabled: false", "metrics_enabled: true"),
+        "flushed",
+        &[
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &spans.url()),
+            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", &metrics.url()),
+        ],
+    );
+    assert!(text(&output.stdout).contains("flushed: false"), "{output:?}");
+    let requests = metrics.received();
+    let last = requests.last().unwrap();
+    let rejected = Some("rejected".to_owned());
+    assert_eq!(last.sums(semconv::OTEL_SDK_EXPORTER_SPAN_EXPORTED), [(None, 1), (rejected, 2)].into());
+    assert_eq!(last.sums(semconv::OTEL_SDK_PROCESSOR_SPAN_PROCESSED), [(None, 3)].into());
+    assert_eq!(last.sums(semconv::OTEL_SDK_PROCESSOR_SPAN_QUEUE_SIZE), [(None, 0)].into());
+    // Those of the collection before.
+    let points = last.sums(semconv::OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED)[&None];
+    assert!(usize::try_from(points).unwrap() >= requests[0].points(), "{points}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A receiver of OTLP that answers as a test tells it: for what real ones cannot be made to do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -21,6 +21,9 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use opentelemetry_proto::tonic::common::v1::any_value;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_data_point};
 use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -67,13 +70,33 @@ impl Received {
         scopes.flat_map(|scope| scope.spans).map(|span| span.name).collect()
     }
 
-    /// How many data points are in it.
-    pub fn points(&self) -> usize {
-        use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+    fn metrics(&self) -> impl Iterator<Item = Metric> + use<> {
         let request = ExportMetricsServiceRequest::decode(self.message.clone()).unwrap();
         let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
-        let metrics = scopes.flat_map(|scope| scope.metrics).filter_map(|metric| metric.data);
+        scopes.flat_map(|scope| scope.metrics)
+    }
+
+    /// The values of a sum, by the kind of error, if they have one.
+    pub fn sums(&self, name: &str) -> BTreeMap<Option<String>, i64> {
+        let data = self.metrics().find(|metric| metric.name == name).and_then(|metric| metric.data);
+        let Some(Data::Sum(sum)) = data else { return BTreeMap::new() };
+        let point = |point: NumberDataPoint| {
+            let Some(number_data_point::Value::AsInt(value)) = point.value else { panic!("{point:?}") };
+            let error = point.attributes.into_iter().find(|attribute| attribute.key == "error.type");
+            let error = error.and_then(|attribute| match attribute.value?.value? {
+                any_value::Value::StringValue(text) => Some(text),
+                _ => None,
+            });
+            (error, value)
+        };
+        sum.data_points.into_iter().map(point).collect()
+    }
+
+    /// How many data points are in it, but for what the delivery tells of itself.
+    pub fn points(&self) -> usize {
+        let metrics = self.metrics().filter(|metric| !metric.name.starts_with("otel.sdk."));
         metrics
+            .filter_map(|metric| metric.data)
             .map(|data| match data {
                 Data::Gauge(gauge) => gauge.data_points.len(),
                 Data::Sum(sum) => sum.data_points.len(),

@@ -68,6 +68,24 @@ names! {
     /// Histogram, seconds: the duration of one call to a model.
     GEN_AI_CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration";
 
+    // Metrics of the delivery, as OpenTelemetry's conventions have them for its SDKs.
+    /// Counter, spans: those whose export has finished, without `error.type` those that arrived, else `rejected`,
+    /// `failed` or `in_doubt`.
+    OTEL_SDK_EXPORTER_SPAN_EXPORTED = "otel.sdk.exporter.span.exported";
+    /// Counter, data points of metrics: the same, and `queue_full`.
+    OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED = "otel.sdk.exporter.metric_data_point.exported";
+    /// Counter, log records: the same as for spans.
+    OTEL_SDK_EXPORTER_LOG_EXPORTED = "otel.sdk.exporter.log.exported";
+    /// Counter, spans: those that were taken to be exported and, with `error.type`, those that were refused
+    /// (`queue_full`).
+    OTEL_SDK_PROCESSOR_SPAN_PROCESSED = "otel.sdk.processor.span.processed";
+    /// Counter, log records: the same.
+    OTEL_SDK_PROCESSOR_LOG_PROCESSED = "otel.sdk.processor.log.processed";
+    /// Up-down counter, spans: those that wait or are on their way.
+    OTEL_SDK_PROCESSOR_SPAN_QUEUE_SIZE = "otel.sdk.processor.span.queue.size";
+    /// Up-down counter, log records: the same.
+    OTEL_SDK_PROCESSOR_LOG_QUEUE_SIZE = "otel.sdk.processor.log.queue.size";
+
     // Scalars of a step, as gauges and in the step's event; see `scalars` for their meaning.
     /// Mean reward of the step's samples.
     REWARD_MEAN = "rl.reward.mean";

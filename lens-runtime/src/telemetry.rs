@@ -24,7 +24,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::Layer;
 
 use crate::config::{self, Environment, ExporterKind, Origin, Setting, Target, TelemetryConfig};
-use crate::delivery::{Counts, Delivery, MetricCourier};
+use crate::delivery::{self, Counts, Delivery, MetricCourier};
 use crate::error::{Error, Kind};
 use crate::export::{Client, Exporter, Files};
 use crate::group::{self, Selection};
@@ -347,9 +347,11 @@ impl Running {
             tracer: tracer_provider
                 .as_ref()
                 .map(|provider| pipeline::boxed(provider.tracer_with_scope(scope.clone()))),
-            instruments: meter_provider
-                .as_ref()
-                .map(|provider| Instruments::new(provider.meter_with_scope(scope.clone()))),
+            instruments: meter_provider.as_ref().map(|provider| {
+                let meter = provider.meter_with_scope(scope.clone());
+                delivery::observe(&delivery, &meter);
+                Instruments::new(meter)
+            }),
             step_events: logger_provider
                 .as_ref()
                 .map(|provider| metrics::step_events(provider.logger_with_scope(scope.clone()))),

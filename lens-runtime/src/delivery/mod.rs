@@ -9,6 +9,7 @@ mod counts;
 mod intake;
 mod item;
 mod lane;
+mod meter;
 mod patience;
 mod room;
 mod trouble;
@@ -31,6 +32,7 @@ use tokio::time::Instant;
 
 pub use counts::Counts;
 pub(crate) use item::Log;
+pub(crate) use meter::observe;
 
 use crate::export::{Body, Exporter};
 use crate::process;
