@@ -6,8 +6,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arc_swap::ArcSwapOption;
-use opentelemetry::global::{BoxedTracer, ObjectSafeTracer};
+use arc_swap::{ArcSwapOption, Guard};
+use opentelemetry::Context;
+use opentelemetry::global::{BoxedTracer, ObjectSafeTracer, ObjectSafeTracerProvider};
+use opentelemetry::metrics::MeterProvider;
 
 use crate::ambient;
 use crate::group::{Selection, SpanGroup, Wanted};
@@ -21,6 +23,9 @@ pub(crate) struct Pipeline {
     pub(crate) tracer: Option<BoxedTracer>,
     pub(crate) instruments: Option<Instruments>,
     pub(crate) step_events: Option<StepEvents>,
+    /// For code that knows nothing of Lens.
+    pub(crate) tracers: Option<Box<dyn ObjectSafeTracerProvider + Send + Sync>>,
+    pub(crate) meters: Option<Box<dyn MeterProvider + Send + Sync>>,
 }
 
 /// A tracer for a pipeline.
@@ -42,6 +47,11 @@ pub(crate) fn activate(pipeline: Option<Arc<Pipeline>>) {
     ACTIVE.store(pipeline);
 }
 
+/// The pipeline of the process.
+pub(crate) fn active() -> Guard<Option<Arc<Pipeline>>> {
+    ACTIVE.load()
+}
+
 /// The pipeline of the caller, whatever its groups.
 pub(crate) fn current() -> Option<Arc<Pipeline>> {
     captured().map(|captured| captured.pipeline).or_else(|| ACTIVE.load_full())
@@ -58,6 +68,12 @@ pub(crate) fn for_call(group: &SpanGroup, wanted: Wanted) -> Option<(Arc<Pipelin
     Some((pipeline, wanted.spans))
 }
 
-fn captured() -> Option<Captured> {
-    ambient::with(|context| context.get::<Captured>().cloned()).flatten()
+/// The test in whose context this runs.
+pub(crate) fn captured() -> Option<Captured> {
+    ambient::with(captured_in).flatten()
+}
+
+/// The test of a context.
+pub(crate) fn captured_in(context: &Context) -> Option<Captured> {
+    context.get::<Captured>().cloned()
 }

@@ -13,9 +13,7 @@ use opentelemetry::InstrumentationScope;
 use opentelemetry::global;
 use opentelemetry::logs::LoggerProvider as _;
 use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry::metrics::noop::NoopMeterProvider;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry::trace::noop::NoopTracerProvider;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -26,6 +24,7 @@ use crate::delivery::{Counts, Delivery, MetricCourier};
 use crate::error::{Error, Kind};
 use crate::export::{Client, Exporter, Files};
 use crate::group::{self, Selection};
+use crate::late::{self, Late};
 use crate::logs::{LogLayer, TeeLog};
 use crate::metrics::{self, Instruments};
 use crate::notice;
@@ -87,9 +86,13 @@ impl Telemetry {
     /// Sets up the telemetry of the process that drives the run. With `enabled: false` it only
     /// checks the configuration.
     ///
-    /// OpenTelemetry's global tracer and meter providers are Lens's from here until the shutdown, so that
-    /// what other libraries record goes the same way; so is the global propagator, for W3C trace context
-    /// and baggage. A runtime is neither needed nor used.
+    /// OpenTelemetry's global tracer and meter providers are Lens's from here on, so that what other
+    /// libraries record goes the same way; so is the global propagator, for W3C trace context and baggage.
+    /// What was taken from them stays good: it records whenever telemetry is on, and nothing between a
+    /// shutdown and the next set-up. What was taken from OpenTelemetry's globals before the first set-up is
+    /// OpenTelemetry's own and never records anything; [`tracer`](crate::tracer) and
+    /// [`meter`](crate::meter) hand out what may be taken at any time. A program that sets global providers
+    /// of its own does so after this. A runtime is neither needed nor used.
     ///
     /// The run's id is `LENS_RUN_ID`, `NEMO_RL_OTEL_RUN_ID` or `SLURM_JOB_ID`, whichever is set
     /// first in this order, and otherwise twelve random hex digits.
@@ -299,7 +302,7 @@ impl Running {
                 .with_resource(identity.resource.clone())
                 .build()
         });
-        pipeline::activate(Some(Arc::new(Pipeline {
+        let pipeline = Arc::new(Pipeline {
             tracer: tracer_provider
                 .as_ref()
                 .map(|provider| pipeline::boxed(provider.tracer_with_scope(scope.clone()))),
@@ -309,15 +312,22 @@ impl Running {
             step_events: logger_provider
                 .as_ref()
                 .map(|provider| metrics::step_events(provider.logger_with_scope(scope))),
-        })));
+            tracers: tracer_provider.clone().map(|provider| Box::new(provider) as _),
+            meters: meter_provider.clone().map(|provider| Box::new(provider) as _),
+        });
+        // Before, so that nobody has to make an instrument who measures; and again, for those that were
+        // taken meanwhile.
+        late::follow(&pipeline);
+        pipeline::activate(Some(Arc::clone(&pipeline)));
+        late::follow(&pipeline);
         // For other libraries. A tracer that one of them takes is to find its context in requests and
-        // its instruments, so that it comes last.
+        // its instruments, so that it comes last. They stay, because what was taken from them does.
         global::set_text_map_propagator(propagation::propagator());
-        if let Some(provider) = &meter_provider {
-            global::set_meter_provider(provider.clone());
+        if meter_provider.is_some() {
+            global::set_meter_provider(Late);
         }
-        if let Some(provider) = &tracer_provider {
-            global::set_tracer_provider(provider.clone());
+        if tracer_provider.is_some() {
+            global::set_tracer_provider(Late);
         }
         group::join_all(&config.groups);
         Ok(Self {
@@ -350,8 +360,6 @@ impl Running {
         let until = Instant::now() + deadline;
         group::select(Selection::default(), false);
         pipeline::activate(None);
-        global::set_tracer_provider(NoopTracerProvider::new());
-        global::set_meter_provider(NoopMeterProvider::new());
         if let Some(provider) = &self.tracer_provider {
             // Spans that end from here on have nowhere to go.
             let _infallible = provider.shutdown();

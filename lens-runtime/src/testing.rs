@@ -70,6 +70,8 @@ impl Capture {
             tracer: Some(pipeline::boxed(tracer_provider.tracer(semconv::SCOPE))),
             instruments: Some(Instruments::new(meter_provider.meter(semconv::SCOPE))),
             step_events: Some(metrics::step_events(logger_provider.logger(semconv::SCOPE))),
+            tracers: Some(Box::new(tracer_provider)),
+            meters: Some(Box::new(meter_provider.clone())),
         };
         let captured = Captured { pipeline: Arc::new(pipeline), selection: Arc::new(selection) };
         group::capture(true);

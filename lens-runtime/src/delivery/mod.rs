@@ -33,6 +33,7 @@ pub use counts::Counts;
 pub(crate) use item::Log;
 
 use crate::export::{Body, Exporter};
+use crate::late;
 use crate::signal::Signal;
 use crate::span;
 use crate::summary::Phases;
@@ -192,6 +193,7 @@ impl PushMetricExporter for MetricCourier {
             true => Err(OTelSdkError::AlreadyShutdown),
             false => {
                 self.delivery.metrics.offer((self.encode)(metrics));
+                late::catch_up();
                 Ok(())
             }
         }
