@@ -668,4 +668,5 @@ fn fault_81_a_callback_that_panics_is_told_once_and_silences_nothing() {
     assert_eq!(value("library.half"), "1");
     assert_eq!(value("library.calls"), "3");
     assert_eq!(value("library.taken"), "2", "it is there from the second collection on");
+    assert_eq!(last_point(&run, "lens", "rl.learning_rate").unwrap()["asDouble"], 0.5);
 }

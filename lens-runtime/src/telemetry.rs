@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use opentelemetry::InstrumentationScope;
 use opentelemetry::global;
 use opentelemetry::logs::LoggerProvider as _;
 use opentelemetry::metrics::MeterProvider as _;
@@ -31,7 +30,6 @@ use crate::notice;
 use crate::pipeline::{self, Pipeline};
 use crate::propagation;
 use crate::resource::Identity;
-use crate::semconv;
 use crate::signal::Signal;
 use crate::summary::Phases;
 
@@ -278,8 +276,7 @@ impl Running {
         let encode = metric_exporter.encoder.metrics();
         let delivery = Delivery::start(exporters, config.queue_mib.value << 20)
             .map_err(|source| Kind::Thread { source })?;
-        let scope =
-            InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
+        let scope = metrics::scope();
         let tracer_provider = config.has(Signal::Traces).then(|| {
             SdkTracerProvider::builder()
                 .with_span_processor(delivery.clone())
@@ -308,7 +305,7 @@ impl Running {
                 .map(|provider| pipeline::boxed(provider.tracer_with_scope(scope.clone()))),
             instruments: meter_provider
                 .as_ref()
-                .map(|provider| Instruments::new(provider.meter_with_scope(scope.clone()))),
+                .map(|provider| Instruments::new(&provider.meter_with_scope(scope.clone()))),
             step_events: logger_provider
                 .as_ref()
                 .map(|provider| metrics::step_events(provider.logger_with_scope(scope))),

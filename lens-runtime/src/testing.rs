@@ -68,7 +68,7 @@ impl Capture {
         let meter_provider = SdkMeterProvider::builder().with_reader(reader).build();
         let pipeline = Pipeline {
             tracer: Some(pipeline::boxed(tracer_provider.tracer(semconv::SCOPE))),
-            instruments: Some(Instruments::new(meter_provider.meter(semconv::SCOPE))),
+            instruments: Some(Instruments::new(&meter_provider.meter(semconv::SCOPE))),
             step_events: Some(metrics::step_events(logger_provider.logger(semconv::SCOPE))),
             tracers: Some(Box::new(tracer_provider)),
             meters: Some(Box::new(meter_provider.clone())),

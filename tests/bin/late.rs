@@ -9,7 +9,7 @@ use std::thread;
 use lens_runtime::opentelemetry::global::{self, BoxedTracer};
 use lens_runtime::opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 use lens_runtime::opentelemetry::trace::Tracer as _;
-use lens_runtime::{Environment, Error, Telemetry, TelemetryConfig, rl_span};
+use lens_runtime::{Environment, Error, Telemetry, TelemetryConfig, record_step, rl_span, scalars};
 
 use crate::deadline;
 
@@ -169,6 +169,7 @@ fn panicking_callbacks(config: &TelemetryConfig) -> Result<(), Error> {
         whole.observe(calls_so_far(), &[]);
         calls.add(1, &[]);
         of_callback.u64_counter("library.taken").build().add(1, &[]);
+        record_step(1, &[(scalars::LEARNING_RATE, 0.5)]);
     });
     whole.build();
     let telemetry = begin(config, "r")?;
