@@ -180,3 +180,16 @@ fn instruments_taken_outside_of_a_test_record_into_the_test_that_measures() {
     assert_eq!(one.gauge("library.phase"), Some(-1.0));
     assert_eq!(other.gauge("library.phase"), None);
 }
+
+/// open-telemetry/opentelemetry-rust#2185
+#[test]
+fn fault_107_an_instrument_that_is_taken_for_each_measurement_is_one_instrument() {
+    let capture = Capture::new("job");
+    capture.run(|| {
+        for description in ["as one says", "as the other says"].repeat(1000) {
+            let meter = lens_runtime::meter("taken each time");
+            meter.u64_counter("taken.each.time").with_description(description).build().add(1, &[]);
+        }
+    });
+    assert_eq!(capture.gauge("taken.each.time"), Some(2000.0));
+}
