@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{self, Waker};
 
-use lens_runtime::opentelemetry::trace::{SpanId, TraceContextExt as _};
+use lens_runtime::opentelemetry::trace::{Span as _, SpanId, TraceContextExt as _, Tracer as _};
 use lens_runtime::opentelemetry::{Context, Value};
 use lens_runtime::propagation::{extract, in_current_context};
 use lens_runtime::testing::Capture;
@@ -180,4 +180,37 @@ fn fault_88_a_context_that_outlives_its_call_is_still_a_parent() {
     });
     assert_eq!(capture.tree(), "outer (ok)\n  called (ok)\n  called (ok)\n");
     assert_eq!(capture.span("outer").attribute("late"), None);
+}
+
+#[test]
+fn spans_of_a_tracer_taken_outside_of_a_test_lie_between_those_of_the_test() {
+    let tracer = lens_runtime::tracer("library");
+    let capture = Capture::new("per_step");
+    capture.run(|| {
+        let _outer = span(&groups::Rollout, "outer").enter();
+        tracer.in_span("library", |_| called());
+    });
+    let [outer, library, called] = ["outer", "library", "called"].map(|name| capture.span(name));
+    assert_eq!((library.parent_id(), called.parent_id()), (outer.id(), library.id()));
+    capture.run(|| {
+        let _suppressed = Context::enter_telemetry_suppressed_scope();
+        assert!(!tracer.start("suppressed").is_recording());
+        let context = capture.context();
+        assert!(tracer.start_with_context("of the given context", &context).is_recording());
+    });
+}
+
+#[test]
+fn a_span_of_a_tracer_while_telemetry_is_off_hands_on_its_parents_ids() {
+    let tracer = lens_runtime::tracer("library");
+    let headers = HashMap::from([(
+        "traceparent".to_owned(),
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned(),
+    )]);
+    let _attached = extract(&headers).attach();
+    let mut off = tracer.start("off");
+    assert!(!off.is_recording());
+    assert_eq!(off.span_context().span_id(), SpanId::from(0xb7ad_6b71_6920_3331));
+    assert!(off.span_context().is_sampled());
+    off.end();
 }

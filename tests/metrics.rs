@@ -161,3 +161,35 @@ fn a_value_that_is_not_finite_is_told_and_not_hidden_behind_the_last_finite_one(
     assert_eq!(capture.gauge("rl.kl.divergence"), None);
     assert_eq!(capture.gauge("rl.entropy"), Some(2.0));
 }
+
+#[test]
+fn instruments_taken_outside_of_a_test_record_into_the_test_that_measures() {
+    let meter = lens_runtime::meter("library");
+    let requests = meter.u64_counter("library.requests").build();
+    requests.add(1, &[]);
+    let [one, other] = [Capture::new("job"), Capture::new("job")];
+    one.run(|| requests.add(10, &[]));
+    other.run(|| requests.add(100, &[]));
+    one.run(|| {
+        requests.add(1000, &[]);
+        let observed = meter.i64_observable_gauge("library.phase");
+        observed.with_callback(|phase| phase.observe(-1, &[])).build();
+    });
+    assert_eq!(one.gauge("library.requests"), Some(1010.0));
+    assert_eq!(other.gauge("library.requests"), Some(100.0));
+    assert_eq!(one.gauge("library.phase"), Some(-1.0));
+    assert_eq!(other.gauge("library.phase"), None);
+}
+
+/// open-telemetry/opentelemetry-rust#2185
+#[test]
+fn fault_107_an_instrument_that_is_taken_for_each_measurement_is_one_instrument() {
+    let capture = Capture::new("job");
+    capture.run(|| {
+        for description in ["as one says", "as the other says"].repeat(1000) {
+            let meter = lens_runtime::meter("taken each time");
+            meter.u64_counter("taken.each.time").with_description(description).build().add(1, &[]);
+        }
+    });
+    assert_eq!(capture.gauge("taken.each.time"), Some(2000.0));
+}

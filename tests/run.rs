@@ -587,3 +587,90 @@ fn a_library_that_is_told_the_global_propagator_passes_the_trace_on() {
     assert!(printed.contains(&expected), "{printed}");
     assert!(printed.contains("baggage: rl.iteration=4"), "{printed}");
 }
+
+/// The only point of a metric of a scope, as it was collected last; a name that two metrics have is a fault.
+fn last_point(run: &Path, scope: &str, metric: &str) -> Option<Value> {
+    let lines = lines(&file(run, "metrics"));
+    let scopes = |line: &Value| line["resourceMetrics"][0]["scopeMetrics"].as_array().unwrap().clone();
+    let of_scope = lines.iter().rev().flat_map(scopes).find(|found| found["scope"]["name"] == scope)?;
+    let metrics = of_scope["metrics"].as_array().unwrap();
+    let mut named = metrics.iter().filter(|found| found["name"] == metric);
+    let found = named.next()?;
+    assert!(named.next().is_none(), "two of {metric} in {}", run.display());
+    let kinds = ["sum", "gauge", "histogram"];
+    let points = kinds.iter().find_map(|kind| found[kind]["dataPoints"].as_array()).unwrap();
+    assert_eq!(points.len(), 1, "{metric} in {}", run.display());
+    Some(points[0].clone())
+}
+
+/// dsx-ai-factory/infra-controller#4174, open-telemetry/opentelemetry-rust#2280
+#[test]
+fn fault_71_what_was_taken_early_records_into_the_telemetry_that_is_on_and_into_nothing_else() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "late", &["++telemetry.span_groups=all"], &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    for (run, phase, libraries) in
+        [("first", "1", &["early", "global"][..]), ("second", "3", &["early", "global", "off"][..])]
+    {
+        let run = folder.path().join("runs").join(run);
+        let spans = spans(&run);
+        let (mut made, annotated): (Vec<_>, Vec<_>) =
+            spans.iter().partition(|span| span["name"] != "rl.test.annotated");
+        made.retain(|span| span["name"] == format!("library.phase {phase}").as_str());
+        assert_eq!((made.len(), annotated.len()), (libraries.len(), libraries.len()), "{spans:?}");
+        assert_eq!(spans.len(), 2 * libraries.len());
+        for span in annotated {
+            assert_eq!(attribute(span, "phase").unwrap()["intValue"], phase);
+            assert!(made.iter().any(|outer| outer["spanId"] == span["parentSpanId"]));
+        }
+        for library in libraries {
+            let value = |metric: &str, key: &str| last_point(&run, library, metric).unwrap()[key].clone();
+            let number: u32 = phase.parse().unwrap();
+            assert_eq!(value("library.requests", "asInt"), 10_u64.pow(number).to_string());
+            assert_eq!(value("library.load", "asDouble"), f64::from(number));
+            assert_eq!(value("library.latency", "sum"), f64::from(number));
+            assert_eq!(value("library.latency", "explicitBounds"), serde_json::json!([2.5]));
+            assert_eq!(value("library.phase", "asInt"), phase);
+        }
+    }
+    assert_eq!(last_point(&folder.path().join("runs/first"), "off", "library.requests"), None);
+}
+
+#[test]
+fn fault_71_threads_that_record_while_telemetry_begins_and_ends_lose_nothing_that_it_was_on_for() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "late_race", &[], &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // A span that ends in the very moment of the shutdown may be told as refused.
+    let mut ids = std::collections::HashSet::new();
+    for round in 0..5 {
+        let run = folder.path().join(format!("runs/round-{round}"));
+        let spans = spans(&run);
+        let named = |name: &str| spans.iter().filter(|span| span["name"] == name).count();
+        assert_eq!((named("on"), named("off")), (800, 0));
+        assert_eq!(800 + named("racing"), spans.len());
+        assert_eq!(last_point(&run, "race", "on").unwrap()["asInt"], "800");
+        assert_eq!(last_point(&run, "race", "off"), None);
+        assert!(spans.iter().all(|span| ids.insert(span["spanId"].to_string())), "a span of two runs");
+    }
+}
+
+/// open-telemetry/opentelemetry-rust#3640
+#[test]
+fn fault_81_a_callback_that_panics_is_told_once_and_silences_nothing() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "late_panic", &[], &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).matches("flushed: true").count(), 3);
+    let told = "lens: a callback of an observable instrument panics, others go on: metrics: library.half\n";
+    assert_eq!(text(&output.stderr).matches(told).count(), 1, "{}", text(&output.stderr));
+    let run = folder.path().join("runs/r");
+    let value = |metric: &str| last_point(&run, "library", metric).unwrap()["asInt"].clone();
+    // Three flushes collect, and the shutdown, in which nothing but what is observed is recorded any more.
+    assert_eq!(value("library.whole"), "3");
+    assert_eq!(value("library.half"), "1");
+    assert_eq!(value("library.calls"), "3");
+    assert_eq!(value("library.taken"), "2", "it is there from the second collection on");
+    assert_eq!(last_point(&run, "lens", "rl.learning_rate").unwrap()["asDouble"], 0.5);
+}

@@ -20,7 +20,7 @@
 //! on, an annotated call costs one atomic load.
 //!
 //! The rooms of this crate, in reading order. Hot path: `group`, `span`, `block`, `current`, `outcome`,
-//! `value`, `step`, `pipeline`, `ambient`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
+//! `value`, `step`, `pipeline`, `ambient`, `late`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
 //! `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
 //! (names), `error`, `ids`, `notice`, `process`, and [`testing`].
 
@@ -30,6 +30,7 @@ pub mod groups;
 mod ambient;
 mod block;
 mod current;
+mod late;
 mod outcome;
 mod pipeline;
 mod span;
@@ -62,6 +63,7 @@ pub use current::{record_tokens, set};
 pub use delivery::Counts;
 pub use error::Error;
 pub use group::{Bucket, SpanGroup};
+pub use late::{meter, tracer};
 pub use lens_macros::rl_span;
 pub use metrics::{Scalar, record_step, scalars};
 pub use process::flush_on_signal;

@@ -1,13 +1,13 @@
 //! Which numbers are recorded? The instruments, and the scalars of a training step.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use opentelemetry::KeyValue;
 use opentelemetry::logs::{AnyValue, LogRecord as _, Logger, Severity};
-use opentelemetry::metrics::{Gauge, Histogram, Meter};
+use opentelemetry::metrics::{Histogram, Meter, MeterProvider as _};
+use opentelemetry::{InstrumentationScope, KeyValue};
 
+use crate::late::Late;
 use crate::pipeline;
 use crate::semconv;
 use crate::value::{TokenCounts, TokenUsage};
@@ -17,12 +17,10 @@ pub(crate) struct Instruments {
     pub(crate) phase_duration: Histogram<f64>,
     pub(crate) token_usage: Histogram<u64>,
     pub(crate) operation_duration: Histogram<f64>,
-    meter: Meter,
-    scalars: Mutex<HashMap<&'static str, Gauge<f64>>>,
 }
 
 impl Instruments {
-    pub(crate) fn new(meter: Meter) -> Self {
+    pub(crate) fn new(meter: &Meter) -> Self {
         Self {
             phase_duration: meter
                 .f64_histogram(semconv::PHASE_DURATION)
@@ -42,24 +40,13 @@ impl Instruments {
                 .with_description("GenAI operation duration")
                 .with_boundaries(semconv::OPERATION_DURATION_BOUNDS.to_vec())
                 .build(),
-            meter,
-            scalars: Mutex::default(),
         }
     }
+}
 
-    fn gauge(&self, scalar: &Scalar) -> Gauge<f64> {
-        let mut gauges = self.scalars.lock().unwrap_or_else(PoisonError::into_inner);
-        gauges
-            .entry(scalar.name)
-            .or_insert_with(|| {
-                self.meter
-                    .f64_gauge(scalar.name)
-                    .with_unit(scalar.unit)
-                    .with_description(scalar.description)
-                    .build()
-            })
-            .clone()
-    }
+/// Who records, as a receiver reads it.
+pub(crate) fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).build()
 }
 
 /// A number that a trainer reports once per step.
@@ -134,14 +121,17 @@ pub mod scalars {
 /// assert_eq!(capture.gauge("rl.reward.mean"), Some(0.25));
 /// ```
 pub fn record_step(step: u64, values: &[(Scalar, f64)]) {
+    // One that knows what to do in a callback of the program's, in which no gauge can be made.
+    static METER: LazyLock<Meter> = LazyLock::new(|| Late.meter_with_scope(scope()));
     let Some(pipeline) = pipeline::current() else {
         return;
     };
-    let Some(instruments) = pipeline.instruments.as_ref() else {
+    if pipeline.instruments.is_none() {
         return;
-    };
+    }
     for (scalar, value) in values.iter().filter(|(_, value)| value.is_finite()) {
-        instruments.gauge(scalar).record(*value, &[]);
+        let gauge = METER.f64_gauge(scalar.name).with_unit(scalar.unit);
+        gauge.with_description(scalar.description).build().record(*value, &[]);
     }
     if let Some(emit) = &pipeline.step_events {
         emit(step, values);

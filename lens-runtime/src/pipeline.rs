@@ -6,8 +6,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arc_swap::ArcSwapOption;
-use opentelemetry::global::{BoxedTracer, ObjectSafeTracer};
+use arc_swap::{ArcSwapOption, Guard};
+use opentelemetry::Context;
+use opentelemetry::global::{BoxedTracer, ObjectSafeTracer, ObjectSafeTracerProvider};
+use opentelemetry::metrics::MeterProvider;
 
 use crate::group::{Selection, SpanGroup, Wanted};
 use crate::metrics::{Instruments, StepEvents};
@@ -25,6 +27,9 @@ pub(crate) struct Pipeline {
     pub(crate) open_spans: OpenSpans,
     /// The process that it belongs to. In one that is forked from it nothing is recorded: who delivers is not in it.
     pub(crate) process: u32,
+    /// For code that knows nothing of Lens.
+    pub(crate) tracers: Option<Box<dyn ObjectSafeTracerProvider + Send + Sync>>,
+    pub(crate) meters: Option<Box<dyn MeterProvider + Send + Sync>>,
 }
 
 /// A tracer for a pipeline.
@@ -46,9 +51,18 @@ pub(crate) fn activate(pipeline: Option<Arc<Pipeline>>) {
     ACTIVE.store(pipeline);
 }
 
+/// The pipeline of the process; none in one that was forked.
+pub(crate) fn active() -> Guard<Option<Arc<Pipeline>>> {
+    let active = ACTIVE.load();
+    match active.as_ref().is_none_or(|pipeline| pipeline.process == process::generation()) {
+        true => active,
+        false => Guard::from_inner(None),
+    }
+}
+
 /// The pipeline of the caller, whatever its groups.
 pub(crate) fn current() -> Option<Arc<Pipeline>> {
-    captured().map(|captured| captured.pipeline).or_else(active)
+    captured().map(|captured| captured.pipeline).or_else(|| Guard::into_inner(active()))
 }
 
 /// The pipeline for a call of `group` that passed the gate, and whether it makes a span. `None` if
@@ -58,14 +72,16 @@ pub(crate) fn for_call(group: &SpanGroup, wanted: Wanted) -> Option<(Arc<Pipelin
         let spans = captured.selection.includes(group);
         return Some((captured.pipeline, spans));
     }
-    let pipeline = (wanted.spans || wanted.metrics).then(active).flatten()?;
+    let pipeline = (wanted.spans || wanted.metrics).then(|| Guard::into_inner(active())).flatten()?;
     Some((pipeline, wanted.spans))
 }
 
-fn active() -> Option<Arc<Pipeline>> {
-    ACTIVE.load_full().filter(|pipeline| pipeline.process == process::generation())
+/// The test in whose context this runs.
+pub(crate) fn captured() -> Option<Captured> {
+    ambient::with(captured_in).flatten()
 }
 
-fn captured() -> Option<Captured> {
-    ambient::with(|context| context.get::<Captured>().cloned()).flatten()
+/// The test of a context.
+pub(crate) fn captured_in(context: &Context) -> Option<Captured> {
+    context.get::<Captured>().cloned()
 }

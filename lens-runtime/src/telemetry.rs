@@ -11,13 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use opentelemetry::InstrumentationScope;
 use opentelemetry::global;
 use opentelemetry::logs::LoggerProvider as _;
 use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry::metrics::noop::NoopMeterProvider;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry::trace::noop::NoopTracerProvider;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -29,6 +26,7 @@ use crate::error::{Error, Kind};
 use crate::export::{Client, Exporter, Files};
 use crate::group::{self, Selection};
 use crate::ids::Ids;
+use crate::late::{self, Late};
 use crate::logs::{LogLayer, TeeLog};
 use crate::metrics::{self, Instruments};
 use crate::notice;
@@ -36,7 +34,6 @@ use crate::pipeline::{self, Pipeline};
 use crate::process::{self, Last};
 use crate::propagation;
 use crate::resource::Identity;
-use crate::semconv;
 use crate::signal::Signal;
 use crate::span::OpenSpans;
 use crate::summary::Phases;
@@ -114,9 +111,13 @@ impl Telemetry {
     /// Sets up the telemetry of the process that drives the run. With `enabled: false` it only
     /// checks the configuration.
     ///
-    /// OpenTelemetry's global tracer and meter providers are Lens's from here until the shutdown, so that
-    /// what other libraries record goes the same way; so is the global propagator, for W3C trace context
-    /// and baggage. A runtime is neither needed nor used.
+    /// OpenTelemetry's global tracer and meter providers are Lens's from here on, so that what other
+    /// libraries record goes the same way; so is the global propagator, for W3C trace context and baggage.
+    /// What was taken from them stays good: it records whenever telemetry is on, and nothing between a
+    /// shutdown and the next set-up. What was taken from OpenTelemetry's globals before the first set-up is
+    /// OpenTelemetry's own and never records anything; [`tracer`](crate::tracer) and
+    /// [`meter`](crate::meter) hand out what may be taken at any time. A program that sets global providers
+    /// of its own does so after this. A runtime is neither needed nor used.
     ///
     /// The run's id is `LENS_RUN_ID`, `NEMO_RL_OTEL_RUN_ID` or `SLURM_JOB_ID`, whichever is set
     /// first in this order, and otherwise twelve random hex digits.
@@ -318,8 +319,7 @@ impl Running {
         let encode = metric_exporter.encoder.metrics();
         let delivery = Delivery::start(exporters, config.queue_mib.value << 20)
             .map_err(|source| Kind::Thread { source })?;
-        let scope =
-            InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
+        let scope = metrics::scope();
         let tracer_provider = config.has(Signal::Traces).then(|| {
             SdkTracerProvider::builder()
                 .with_span_processor(delivery.clone())
@@ -350,11 +350,13 @@ impl Running {
             instruments: meter_provider.as_ref().map(|provider| {
                 let meter = provider.meter_with_scope(scope.clone());
                 delivery::observe(&delivery, &meter);
-                Instruments::new(meter)
+                Instruments::new(&meter)
             }),
             step_events: logger_provider
                 .as_ref()
                 .map(|provider| metrics::step_events(provider.logger_with_scope(scope.clone()))),
+            tracers: tracer_provider.clone().map(|provider| Box::new(provider) as _),
+            meters: meter_provider.clone().map(|provider| Box::new(provider) as _),
             open_spans: OpenSpans::default(),
             process: process::generation(),
         });
@@ -366,15 +368,19 @@ impl Running {
             }
             None => None,
         };
+        // Before, so that nobody has to make an instrument who measures; and again, for those that were
+        // taken meanwhile.
+        late::follow(&pipeline);
         pipeline::activate(Some(Arc::clone(&pipeline)));
+        late::follow(&pipeline);
         // For other libraries. A tracer that one of them takes is to find its context in requests and
-        // its instruments, so that it comes last.
+        // its instruments, so that it comes last. They stay, because what was taken from them does.
         global::set_text_map_propagator(propagation::propagator());
-        if let Some(provider) = &meter_provider {
-            global::set_meter_provider(provider.clone());
+        if meter_provider.is_some() {
+            global::set_meter_provider(Late);
         }
-        if let Some(provider) = &tracer_provider {
-            global::set_tracer_provider(provider.clone());
+        if tracer_provider.is_some() {
+            global::set_tracer_provider(Late);
         }
         group::join_all(&config.groups);
         Ok(Self {
@@ -439,8 +445,6 @@ impl Running {
         group::select(Selection::default(), false);
         pipeline::activate(None);
         self.pipeline.open_spans.end_all(reason);
-        global::set_tracer_provider(NoopTracerProvider::new());
-        global::set_meter_provider(NoopMeterProvider::new());
         if let Some(provider) = &self.tracer_provider {
             // Spans that end from here on have nowhere to go.
             let _infallible = provider.shutdown();

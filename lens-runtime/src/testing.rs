@@ -68,10 +68,12 @@ impl Capture {
         let meter_provider = SdkMeterProvider::builder().with_reader(reader).build();
         let pipeline = Pipeline {
             tracer: Some(pipeline::boxed(tracer_provider.tracer(semconv::SCOPE))),
-            instruments: Some(Instruments::new(meter_provider.meter(semconv::SCOPE))),
+            instruments: Some(Instruments::new(&meter_provider.meter(semconv::SCOPE))),
             step_events: Some(metrics::step_events(logger_provider.logger(semconv::SCOPE))),
             open_spans: OpenSpans::default(),
             process: process::generation(),
+            tracers: Some(Box::new(tracer_provider)),
+            meters: Some(Box::new(meter_provider.clone())),
         };
         let captured = Captured { pipeline: Arc::new(pipeline), selection: Arc::new(selection) };
         group::capture(true);

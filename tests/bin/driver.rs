@@ -3,6 +3,7 @@
 //! `driver SCENARIO CONFIG [overrides]`
 
 mod endings;
+mod late;
 mod ledger;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -50,6 +51,9 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
     }
     if let Some(report) = within_a_runtime(scenario, &config)? {
         println!("{report}");
+        return Ok(());
+    }
+    if late::run(scenario, &config)? {
         return Ok(());
     }
     let telemetry = Telemetry::init_driver(config.clone())?;

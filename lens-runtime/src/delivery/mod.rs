@@ -35,6 +35,7 @@ pub(crate) use item::Log;
 pub(crate) use meter::observe;
 
 use crate::export::{Body, Exporter};
+use crate::late;
 use crate::process;
 use crate::signal::Signal;
 use crate::span;
@@ -213,6 +214,7 @@ impl PushMetricExporter for MetricCourier {
             true => Err(OTelSdkError::AlreadyShutdown),
             false => {
                 self.delivery.metrics.offer((self.encode)(metrics));
+                late::catch_up();
                 Ok(())
             }
         }
