@@ -102,7 +102,7 @@ impl<T: Item> Lane<T> {
 
     /// Brings a body to its place, trying again while there is hope, and counts what became of it.
     async fn deliver(&mut self, body: Body) {
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(Instant::now());
         // What becomes of it if there is no attempt any more: it stays pending, as long as none was made.
         let mut otherwise: Option<Became> = None;
         let became = loop {
@@ -150,7 +150,7 @@ impl<T: Item> Lane<T> {
         }
         match self.last_attempts {
             LAST_ATTEMPTS.. => None,
-            _ => patience.pause(retry, is_closing),
+            _ => patience.pause(Instant::now(), retry, is_closing),
         }
     }
 }
