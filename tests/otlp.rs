@@ -132,6 +132,23 @@ fn what_the_export_says_itself_is_not_recorded() {
 }
 
 #[test]
+fn the_export_makes_no_telemetry_whatever_listens_to_it() {
+    for protocol in ["grpc", "http/protobuf"] {
+        let receiver = Receiver::start([]);
+        // A name, so that it is looked up.
+        let url = receiver.url().replace("127.0.0.1", "localhost");
+        let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*url), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)];
+        let output = drive(ALL, "bridge", &variables);
+        assert!(output.status.success(), "{output:?}");
+        let printed = text(&output.stdout);
+        // A call's span, and one of the bridge with a line in it, are the program's, and so is the one point that
+        // is collected for each flush.
+        let expected = [1, 2, 3, 4, 5, 6].map(|flushes| format!("made [2, 1, {flushes}]\n"));
+        assert!(printed.starts_with(&expected.concat()), "{protocol}: {printed}");
+    }
+}
+
+#[test]
 fn gzip_is_spoken_where_it_is_asked_for() {
     for protocol in PROTOCOLS {
         let receiver = Receiver::start([]);

@@ -2,6 +2,7 @@
 //!
 //! `driver SCENARIO CONFIG [overrides]`
 
+mod faults;
 mod ledger;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -47,6 +48,9 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
     let mut config = TelemetryConfig::from_file(config)?.with_overrides(&overrides)?;
     if scenario == "in_code" {
         config = config.with_header("X-Code", "a%2Bb");
+    }
+    if scenario == "many" {
+        faults::call_without_telemetry();
     }
     if let Some(report) = within_a_runtime(scenario, &config)? {
         println!("{report}");
@@ -132,6 +136,7 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
             std::fs::remove_dir_all(folder).unwrap();
             step(1);
         }
+        other if faults::record(other, &telemetry) => {}
         other => return to_its_own_end(other, telemetry, config),
     }
     println!("{}", telemetry.shutdown(deadline()));
