@@ -433,6 +433,16 @@ fn fault_78_nothing_is_lost_at_exit() {
     }
 }
 
+/// open-telemetry/opentelemetry-rust#3453
+#[test]
+fn fault_79_what_ended_before_a_flush_is_exported_by_it() {
+    let receiver = Receiver::start([]);
+    let config = TRACES.replace("per_step", "reward");
+    let printed = drive_at(&receiver, "grpc", &config, "rounds");
+    assert!(printed.starts_with("250 of 250 rounds\n"), "{printed}");
+    assert_eq!(receiver.spans().len(), 2000);
+}
+
 #[test]
 fn fault_82_a_program_that_holds_its_standard_output_is_not_held_up() {
     let config = format!("{TRACES}  exporter: console\n");
@@ -828,6 +838,24 @@ fn fault_100_a_receiver_that_fails_is_told_in_one_line_with_place_and_cause() {
         // At the end the losses, to the program's log and without one.
         assert_eq!(said.matches("telemetry was lost: 900 of 900 spans").count(), 2, "{said}");
     }
+}
+
+/// fast/fastrace#120
+#[test]
+fn fault_86_memory_does_not_grow_where_nobody_listens() {
+    let url = format!("http://{}", closed_port());
+    let config = format!("{TRACES}  queue_mib: 1\n");
+    let printed = text(
+        &drive(&config, "many", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &url), ("DRIVER_DEADLINE_MS", "300")])
+            .stdout,
+    );
+    let grew: Vec<u64> = printed
+        .lines()
+        .filter_map(|line| line.strip_prefix("grew by ")?.split(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(grew.len(), 2, "{printed}");
+    assert!(grew.iter().all(|kib| *kib < 1024), "{printed}");
+    assert!(printed.contains("telemetry was lost: 70000 of 70000 spans"), "{printed}");
 }
 
 /// open-telemetry/opentelemetry-rust#3021, #3465
