@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 
 use lens_runtime::opentelemetry::trace::{SpanId, Status, TraceContextExt as _};
 use lens_runtime::testing::Capture;
-use lens_runtime::{Bucket, SpanGroup, current_step, opentelemetry, rl_span, semconv};
+use lens_runtime::{Bucket, SpanGroup, current_step, opentelemetry, rl_span, semconv, set};
 
 #[derive(Debug)]
 struct EngineError;
@@ -686,4 +686,32 @@ mod thread_that_ends {
         // What began before is recorded to its end.
         assert_eq!(capture.tree(), "waiting (cancelled)\n");
     }
+}
+
+/// open-telemetry/opentelemetry-rust#1300, #1293, #3497
+#[test]
+fn fault_109_of_two_values_for_one_key_the_last_is_recorded() {
+    #[rl_span(
+        group = Rollout,
+        name = "rollout",
+        attributes(semconv::STEP = 1, rl.step = 2, rl.turns = 1, rl.group = "mine"),
+        tokens(output = 3_u32),
+    )]
+    fn rollout() {
+        for turns in 2..5 {
+            set("rl.turns", turns);
+        }
+        set(semconv::GEN_AI_USAGE_OUTPUT_TOKENS, 99);
+        set(semconv::OUTCOME, "won");
+    }
+    let capture = Capture::new("per_step");
+    capture.run(rollout);
+    let span = capture.span("rollout");
+    let mut keys = span.keys();
+    keys.sort_unstable();
+    assert_eq!(keys, ["gen_ai.usage.output_tokens", "rl.group", "rl.outcome", "rl.step", "rl.turns"]);
+    let value = |key: &str| span.attribute(key).unwrap().to_string();
+    assert_eq!([value("rl.step"), value("rl.turns"), value("rl.group")], ["2", "4", "mine"]);
+    // What Lens says at the end is the last word.
+    assert_eq!([value("gen_ai.usage.output_tokens"), value("rl.outcome")], ["3", "ok"]);
 }

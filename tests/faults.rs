@@ -974,17 +974,97 @@ mod company {
         let pin = concat!("path = \"lens-macros\", version = \"=", env!("CARGO_PKG_VERSION"), "\"");
         assert!(manifest.contains(pin), "{pin}");
     }
+
+    /// divviup/divviup-api#1485, tokio-rs/tracing-opentelemetry#211
+    #[test]
+    fn fault_84_there_is_one_version_of_opentelemetry_and_programs_find_it_in_lens() {
+        // Through the re-export alone, which these tests have besides nothing else.
+        #[rl_span(group = Reward, name = "seen")]
+        fn seen() -> bool {
+            Current::current().span().span_context().is_valid()
+        }
+        let capture = Capture::new("per_step");
+        assert!(capture.run(seen));
+        let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.lock")).unwrap();
+        for package in ["opentelemetry", "opentelemetry_sdk", "opentelemetry-proto"] {
+            assert_eq!(lock.matches(&format!("name = \"{package}\"\n")).count(), 1, "{package}");
+        }
+    }
 }
 
-/// Panics and ends.
+/// Panics, ends and names.
 ///
 /// | fault | shown by |
 /// |---|---|
 /// | 112 | `block` |
+/// | 111, units and bounds | `run` |
 /// | 113, what may be caught | `ui/pass/unwind_safety` |
 /// | 117, features that other crates switch | `absences` with 40: there are none |
 mod ends {
     use super::*;
+
+    /// autometrics-dev changelog 0.6.0: a name that changes is a dashboard that is empty. What changes here is told
+    /// in CHANGELOG.
+    #[test]
+    fn fault_111_names_stay_as_they_are() {
+        let source = include_str!("../lens-runtime/src/semconv.rs");
+        let names: Vec<_> = source
+            .lines()
+            .filter_map(|line| line.strip_prefix("    ")?.strip_suffix("\";")?.split_once(" = \""))
+            .map(|(_, name)| name)
+            .collect();
+        let expected = [
+            "rl.iteration",
+            "rl.group",
+            "rl.outcome",
+            "rl.bucket",
+            "rl.phase",
+            "rl.num_generations_per_prompt",
+            "rl.step",
+            "rl.stream.items",
+            "rl.stream.time_to_first_item",
+            "nemo.span.truncated",
+            "nemo.span.truncated.reason",
+            "error.type",
+            "gen_ai.operation.name",
+            "gen_ai.provider.name",
+            "gen_ai.request.model",
+            "gen_ai.token.type",
+            "gen_ai.usage.input_tokens",
+            "gen_ai.usage.output_tokens",
+            "rl.phase.duration",
+            "gen_ai.client.token.usage",
+            "gen_ai.client.operation.duration",
+            "otel.sdk.exporter.span.exported",
+            "otel.sdk.exporter.metric_data_point.exported",
+            "otel.sdk.exporter.log.exported",
+            "otel.sdk.processor.span.processed",
+            "otel.sdk.processor.log.processed",
+            "otel.sdk.processor.span.queue.size",
+            "otel.sdk.processor.log.queue.size",
+            "rl.reward.mean",
+            "rl.kl.divergence",
+            "rl.policy.loss",
+            "rl.value.loss",
+            "rl.entropy",
+            "rl.response.length.mean",
+            "rl.grad_norm",
+            "rl.learning_rate",
+            "code.file.path",
+            "code.line.number",
+            "rl.step.metrics",
+            "rl.span.open",
+            "rl.span.start_time_unix_nano",
+            "rl.span.parent_id",
+            "service.name",
+            "service.instance.id",
+            "nemo.run.id",
+            "nemo.user.id",
+            "host.name",
+            "process.pid",
+        ];
+        assert_eq!(names, expected);
+    }
 
     #[rl_span(group = Rollout, name = "outer")]
     fn outer(cell: &Cell<u32>) {

@@ -1,8 +1,12 @@
 //! Which numbers do calls and steps leave behind?
+//!
+//! A test whose name begins with `fault` is about a fault that users of other libraries met.
+
+use std::time::{Duration, Instant, SystemTime};
 
 use lens_runtime::opentelemetry::logs::AnyValue;
 use lens_runtime::testing::{Capture, Point};
-use lens_runtime::{record_step, rl_span, scalars, semconv};
+use lens_runtime::{Phase, Scalar, groups, record_step, rl_span, scalars, semconv, span};
 
 #[rl_span(
     group = Generation,
@@ -192,4 +196,80 @@ fn fault_107_an_instrument_that_is_taken_for_each_measurement_is_one_instrument(
         }
     });
     assert_eq!(capture.gauge("taken.each.time"), Some(2000.0));
+}
+
+/// open-telemetry/opentelemetry-rust#2185
+#[test]
+fn fault_107_what_is_called_the_same_is_one_instrument() {
+    #[rl_span(group = Reward, name = "rl.grpo.reward_calculation")]
+    fn reward_elsewhere() {}
+    const HERE: Scalar = Scalar::new("rl.clip.fraction", "1", "Share of clipped tokens");
+    const ELSEWHERE: Scalar = Scalar::new("rl.clip.fraction", "1", "Clipped tokens");
+    let capture = Capture::new("job");
+    capture.run(|| {
+        for step in 0..1000 {
+            reward();
+            reward_elsewhere();
+            record_step(step, &[(HERE, 1.0), (ELSEWHERE, 2.0)]);
+            record_step(step, &[(HERE, 3.0)]);
+        }
+    });
+    // Where there are two instruments, the second stands in the place of the first.
+    let points = capture.points(semconv::PHASE_DURATION);
+    assert_eq!((points.len(), points[0].count), (1, 2000));
+    assert_eq!(capture.gauge("rl.clip.fraction"), Some(3.0));
+}
+
+/// open-telemetry/opentelemetry-rust#3656
+#[test]
+fn fault_108_what_is_no_number_spoils_no_sum() {
+    #[rl_span(group = Generation, name = "count", tokens(input = input, output = output.iter()))]
+    fn count(input: usize, output: &[u64]) {}
+    let capture = Capture::new("all");
+    capture.run(|| {
+        count(3_usize.wrapping_sub(5), &[7, u64::MAX, 1]);
+        count(0, &[u64::MAX, u64::MAX]);
+        record_step(1, &[(scalars::ENTROPY, f64::INFINITY), (scalars::POLICY_LOSS, -2.0)]);
+    });
+    let mut counted: Vec<_> = capture
+        .points(semconv::GEN_AI_CLIENT_TOKEN_USAGE)
+        .into_iter()
+        .map(|point| (point.attributes[semconv::GEN_AI_TOKEN_TYPE].clone(), point.count, point.sum))
+        .collect();
+    counted.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(counted, [("input".to_owned(), 1, 0.0), ("output".to_owned(), 2, 8.0)]);
+    let first = &capture.spans()[0];
+    assert_eq!(first.attribute(semconv::GEN_AI_USAGE_INPUT_TOKENS), None);
+    assert_eq!(first.attribute(semconv::GEN_AI_USAGE_OUTPUT_TOKENS).unwrap().to_string(), "8");
+    assert_eq!((capture.gauge("rl.entropy"), capture.gauge("rl.policy.loss")), (None, Some(-2.0)));
+    // A rate over no time is none.
+    let at_once = Phase { calls: 1, output_tokens: 8, ..Phase::default() };
+    assert_eq!(at_once.tokens_per_second(), None);
+}
+
+/// restatedev/restate#633, openobserve/openobserve#14367
+#[test]
+fn fault_110_durations_are_those_of_the_steady_clock() {
+    let capture = Capture::new("per_step");
+    let began = Instant::now();
+    let within = capture.run(|| {
+        span(&groups::Reward, "work").run(|| {
+            let began = Instant::now();
+            reward();
+            began.elapsed()
+        })
+    });
+    let around = began.elapsed();
+    let duration = capture.span("work").duration();
+    assert!(within <= duration && duration <= around, "{within:?} {duration:?} {around:?}");
+    let seconds_of = |phase: &str| {
+        let points = capture.points(semconv::PHASE_DURATION);
+        points.iter().find(|point| point.attributes[semconv::PHASE] == phase).unwrap().sum
+    };
+    assert_eq!(seconds_of("work").to_bits(), duration.as_secs_f64().to_bits());
+    // Of another program's interval both ends are by the wall clock, which may have been set between them.
+    let now = SystemTime::now();
+    capture.run(|| span(&groups::Reward, "set_back").interval(now, now - Duration::from_secs(3600)));
+    assert_eq!(capture.span("set_back").duration(), Duration::ZERO);
+    assert_eq!(seconds_of("set_back").to_bits(), 0.0_f64.to_bits());
 }

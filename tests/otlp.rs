@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lens_runtime::{Environment, OtlpProtocol, Telemetry, TelemetryConfig, rl_span, semconv};
+use lens_runtime::{Environment, OtlpProtocol, Overrides, Telemetry, TelemetryConfig, rl_span, semconv};
 use receiver::{Answer, Received, Receiver};
 use tempfile::TempDir;
 
@@ -128,6 +128,24 @@ fn what_the_export_says_itself_is_not_recorded() {
         if protocol != "http/json" {
             assert!(logs.iter().all(|request| request.log_records() == 1), "{protocol}");
         }
+    }
+}
+
+#[test]
+fn the_export_makes_no_telemetry_whatever_listens_to_it() {
+    for protocol in ["grpc", "http/protobuf"] {
+        let receiver = Receiver::start([]);
+        // A name, so that it is looked up.
+        let url = receiver.url().replace("127.0.0.1", "localhost");
+        let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*url), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)];
+        let output = drive(ALL, "bridge", &variables);
+        assert!(output.status.success(), "{output:?}");
+        let printed = text(&output.stdout);
+        // A call's span, and one of the bridge with a line in it, are the program's, and so is one of the points that
+        // are collected for each flush. The others are the counts themselves: how many spans and lines wait, and
+        // from the second flush on how many were taken, and how many of each signal arrived.
+        let expected = [0, 1, 2, 3, 4, 5].map(|more| format!("made [2, 1, {}]\n", 3 + 8 * more));
+        assert!(printed.starts_with(&expected.concat()), "{protocol}: {printed}");
     }
 }
 
@@ -436,6 +454,16 @@ fn fault_78_nothing_is_lost_at_exit() {
         );
         assert_eq!(receiver.spans(), STEP);
     }
+}
+
+/// open-telemetry/opentelemetry-rust#3453
+#[test]
+fn fault_79_what_ended_before_a_flush_is_exported_by_it() {
+    let receiver = Receiver::start([]);
+    let config = TRACES.replace("per_step", "reward");
+    let printed = drive_at(&receiver, "grpc", &config, "rounds");
+    assert!(printed.starts_with("250 of 250 rounds\n"), "{printed}");
+    assert_eq!(receiver.spans().len(), 2000);
 }
 
 #[test]
@@ -833,6 +861,109 @@ fn fault_100_a_receiver_that_fails_is_told_in_one_line_with_place_and_cause() {
         // At the end the losses, to the program's log and without one.
         assert_eq!(said.matches("telemetry was lost: 900 of 900 spans").count(), 2, "{said}");
     }
+}
+
+/// fast/fastrace#120
+#[test]
+fn fault_86_memory_does_not_grow_where_nobody_listens() {
+    let url = format!("http://{}", closed_port());
+    let config = format!("{TRACES}  queue_mib: 1\n");
+    let printed = text(
+        &drive(&config, "many", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &url), ("DRIVER_DEADLINE_MS", "300")])
+            .stdout,
+    );
+    let grew: Vec<u64> = printed
+        .lines()
+        .filter_map(|line| line.strip_prefix("grew by ")?.split(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(grew.len(), 2, "{printed}");
+    assert!(grew.iter().all(|kib| *kib < 1024), "{printed}");
+    assert!(printed.contains("telemetry was lost: 70000 of 70000 spans"), "{printed}");
+}
+
+/// open-telemetry/opentelemetry-rust#3021, #3465
+#[test]
+fn fault_101_nothing_that_is_said_has_a_secret_in_it() {
+    // What a receiver may know of the request, and repeat: as it came, and decoded.
+    const ECHO: &str =
+        "no: Basic YWRhOmh1bnRlci0y, ada:hunter-2 hunter-2, s3cret\tkey, ?token=qu%20ery-1&a=b, qu ery-1";
+    const JSON: &str =
+        r#"{"message": "no: Basic YWRhOmh1bnRlci0y, hunter-2, s3cret\tkey, token=qu%20ery-1, qu ery-1"}"#;
+    let secrets = ["YWRhOmh1bnRlci0y", "hunter-2", "s3cret", "qu%20ery-1", "qu ery-1"];
+    let echoes = |kind, text| Answer::Http(400, vec![("content-type", kind)], text);
+    for (protocol, answer) in [
+        ("grpc", Answer::Grpc(3, ECHO)),
+        ("grpc", Answer::Grpc(14, ECHO)),
+        ("grpc", Answer::Partial(1, ECHO)),
+        ("grpc", echoes("text/plain", ECHO)),
+        ("http/protobuf", Answer::Partial(0, ECHO)),
+        ("http/protobuf", echoes("text/plain", ECHO)),
+        ("http/json", echoes("application/json", JSON)),
+    ] {
+        let receiver = Receiver::start([answer.clone()]);
+        for scenario in ["shown", "train"] {
+            let output = drive(
+                TRACES,
+                scenario,
+                &[
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", &*format!("{}?token=qu%20ery-1&a=b", receiver.url())),
+                    ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                    (
+                        "OTEL_EXPORTER_OTLP_HEADERS",
+                        "authorization=Basic%20YWRhOmh1bnRlci0y,x-key=s3cret%09key",
+                    ),
+                    ("DRIVER_DEADLINE_MS", "200"),
+                ],
+            );
+            assert!(output.status.success(), "{output:?}");
+            let said = text(&output.stderr) + &text(&output.stdout);
+            assert!(said.contains("traces"), "{said}");
+            for secret in secrets {
+                let line = said.lines().find(|line| line.contains(secret));
+                assert_eq!(line, None, "{secret} by {protocol} with {answer:?}");
+            }
+        }
+        assert!(!receiver.received().is_empty());
+    }
+}
+
+/// What was meant as a URL, or as a header, and is none.
+#[test]
+fn fault_101_no_error_has_a_secret_in_it() {
+    for endpoint in [
+        "http://me:s3cret@host",
+        "http://me:s3cret/s3cret@host",
+        "http://me:s3cret?s3cret@host",
+        "http://me:s3cret#s3cret@host",
+        "me:s3cret@host:4317",
+        "me:s3cret?s3cret@host:4317",
+        "ftp://me:s3cret@host",
+        "http://host name/?key=s3cret",
+    ] {
+        let error = refusal(&[("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)]);
+        assert!(
+            error.starts_with("variable OTEL_EXPORTER_OTLP_ENDPOINT: ") && !error.contains("s3cret"),
+            "{error}"
+        );
+        let overrides = Overrides::take_from(&mut vec![format!("++telemetry.endpoint={endpoint}")]).unwrap();
+        let error = TelemetryConfig::default().with_overrides(&overrides).unwrap_err().to_string();
+        assert!(error.contains("unknown key telemetry.endpoint") && !error.contains("s3cret"), "{error}");
+        let yaml = format!("telemetry: {{endpoint: \"{endpoint}\"}}");
+        let error = TelemetryConfig::from_yaml(&yaml, "run.yaml").unwrap_err().to_string();
+        assert!(!error.contains("s3cret"), "{error}");
+        let config = TelemetryConfig::default().with_enabled(true).with_endpoint(endpoint);
+        assert!(!format!("{config:?} {config}").contains("s3cret"));
+        let error = Telemetry::init_driver_in(config, &Environment::of_pairs([("", "")])).err().unwrap();
+        assert!(!error.to_string().contains("s3cret"), "{error}");
+    }
+    // Name and value in the wrong order.
+    let config = TelemetryConfig::default().with_enabled(true).with_header("Bearer s3cret", "authorization");
+    assert!(!format!("{config:?} {config}").contains("s3cret"));
+    let error = Telemetry::init_driver_in(config, &Environment::of_pairs([("", "")])).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "set in code: header 1: expected the name of a header in front of the equals sign"
+    );
 }
 
 #[rl_span(group = Step, name = "rl.test.step", step = number)]

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future as _;
 use std::pin::pin;
+use std::sync::mpsc;
 use std::task::Poll;
 
 use lens_runtime::http::HeaderMap;
 use lens_runtime::opentelemetry::Context;
-use lens_runtime::opentelemetry::trace::{TraceContextExt as _, TraceFlags};
+use lens_runtime::opentelemetry::trace::{SpanId, TraceContextExt as _, TraceFlags};
 use lens_runtime::propagation::{Carrier, InContext as _, extract, in_current_context, inject};
 use lens_runtime::testing::Capture;
-use lens_runtime::{current_step, rl_span};
+use lens_runtime::{SpanRef as _, current_step, rl_span};
 
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -169,4 +170,43 @@ fn extraction_keeps_what_was_there() {
     let inner = capture.run(|| step(3, || extract(&HashMap::<String, String>::new())));
     assert_eq!(inner.span().span_context().span_id(), capture.span("step").id());
     assert_eq!(inner.span().span_context().trace_flags(), TraceFlags::SAMPLED);
+}
+
+/// open-telemetry/opentelemetry-rust#858, fast/fastrace#172
+#[test]
+fn fault_69_a_message_brings_its_context_and_many_are_linked() {
+    struct Rollout {
+        step: u64,
+        context: Context,
+    }
+    #[rl_span(group = PolicyUpdate, name = "train", links = rollouts.iter().map(|rollout| &rollout.context))]
+    fn train(rollouts: &[Rollout]) {}
+    let capture = Capture::new("per_step");
+    let (sender, receiver) = mpsc::channel();
+    capture.run(|| {
+        for number in 1..=100 {
+            step(number, || sender.send(Rollout { step: number, context: Context::current() }).unwrap());
+        }
+    });
+    drop(sender);
+    let context = capture.context();
+    let rollouts = std::thread::spawn(move || {
+        let rollouts: Vec<Rollout> = receiver.iter().collect();
+        for rollout in &rollouts {
+            let _attached = rollout.context.clone().attach();
+            assert_eq!(current_step(), Some(rollout.step));
+            reward();
+        }
+        let _attached = context.attach();
+        train(&rollouts);
+        rollouts
+    })
+    .join()
+    .unwrap();
+    assert_eq!(capture.tree(), "step (ok)\n  reward (ok)\n".repeat(100) + "train (ok)\n");
+    let train = capture.span("train");
+    let linked: Vec<_> = train.links().iter().map(|link| link.span_context.clone()).collect();
+    let sent: Vec<_> = rollouts.iter().filter_map(|rollout| rollout.context.span_context()).collect();
+    assert_eq!(linked, sent);
+    assert_eq!(train.parent_id(), SpanId::INVALID);
 }

@@ -1,6 +1,6 @@
 //! What does a whole run leave behind? Tests of a driver in a process of its own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -58,18 +58,15 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The items at `outer[].inner[].items[]` of all lines.
-fn items(text: &str, [outer, inner, items]: [&str; 3]) -> Vec<Value> {
-    let each = |mut value: Value, key: &str| match value[key].take() {
-        Value::Array(elements) => elements,
-        other => panic!("expected a list of {key}, found {other}"),
-    };
-    lines(text)
-        .into_iter()
-        .flat_map(|line| each(line, outer))
-        .flat_map(|resource| each(resource, inner))
-        .flat_map(|scope| each(scope, items))
-        .collect()
+/// The items at a path such as `outer[].inner[].items[]` of all lines.
+fn items<const DEPTH: usize>(text: &str, path: [&str; DEPTH]) -> Vec<Value> {
+    path.into_iter().fold(lines(text), |outer, key| {
+        let each = |mut value: Value| match value[key].take() {
+            Value::Array(elements) => elements,
+            other => panic!("expected a list of {key}, found {other}"),
+        };
+        outer.into_iter().flat_map(each).collect()
+    })
 }
 
 fn spans(run: &Path) -> Vec<Value> {
@@ -240,6 +237,37 @@ fn log_lines_are_recorded_with_the_span_in_which_they_were_written() {
     assert_eq!(of_step["severityNumber"], 13);
     let step = spans(&run).into_iter().find(|span| span["name"] == "rl.test.step").unwrap();
     assert_eq!((&of_step["traceId"], &of_step["spanId"]), (&step["traceId"], &step["spanId"]));
+}
+
+/// open-telemetry/opentelemetry-rust#1378, #2824
+#[test]
+fn fault_67_a_line_has_the_ids_of_the_innermost_active_span_and_no_others() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "lines", &["++telemetry.logs_enabled=true", "telemetry.metrics_enabled=false"], &[]);
+    let run = run_folder(folder.path());
+    let spans = spans(&run);
+    let logs = items(&file(&run, "logs"), ["resourceLogs", "scopeLogs"]);
+    for way in ["by log", "by tracing"] {
+        let mut said = BTreeMap::new();
+        let scopes = logs.iter().filter(|scope| scope["scope"]["name"] == way);
+        for record in scopes.flat_map(|scope| scope["logRecords"].as_array().unwrap()) {
+            let ids = |item: &Value| [item["traceId"].clone(), item["spanId"].clone()];
+            // An id that is no span's stays what it is.
+            let span = spans.iter().find(|span| ids(span) == ids(record));
+            let within = span.map_or(&record["spanId"], |span| &span["name"]);
+            let [place, within] =
+                [&record["body"]["stringValue"], within].map(|text| text.as_str().unwrap_or("no span"));
+            *said.entry(format!("{place} in {within}")).or_insert(0) += 1;
+        }
+        let expected = [
+            ("after in no span", 1),
+            ("inner in inner", 3),
+            ("outer in outer", 4),
+            ("outside in no span", 1),
+            ("task in no span", 1),
+        ];
+        assert_eq!(said, expected.map(|(line, count)| (line.to_owned(), count)).into(), "{way}");
+    }
 }
 
 #[test]
@@ -673,4 +701,67 @@ fn fault_81_a_callback_that_panics_is_told_once_and_silences_nothing() {
     assert_eq!(value("library.calls"), "3");
     assert_eq!(value("library.taken"), "2", "it is there from the second collection on");
     assert_eq!(last_point(&run, "lens", "rl.learning_rate").unwrap()["asDouble"], 0.5);
+}
+
+/// Hanaasagi/tokio-metrics-collector#4, open-telemetry/opentelemetry-rust#3656, #3497
+#[test]
+fn fault_108_numbers_beyond_all_bounds_end_nothing() {
+    let folder = folder_with(CONFIG);
+    let output = drive(folder.path(), "absurd", &[], &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    let run = run_folder(folder.path());
+    let spans = spans(&run);
+    assert_eq!(spans.len(), 9);
+    for span in spans.iter().filter(|span| span["name"] == "rl.test.tokens") {
+        let attributes = span["attributes"].as_array().unwrap();
+        let of = |key: &str| -> Vec<_> {
+            attributes
+                .iter()
+                .filter(|pair| pair["key"] == key)
+                .map(|pair| &pair["value"]["intValue"])
+                .collect()
+        };
+        assert_eq!(of("gen_ai.usage.input_tokens"), [&i64::MAX.to_string()]);
+        assert_eq!(of("gen_ai.usage.output_tokens"), ["1"]);
+    }
+    let backwards = spans.iter().find(|span| span["name"] == "rl.test.backwards").unwrap();
+    assert_eq!(backwards["startTimeUnixNano"], backwards["endTimeUnixNano"]);
+    let logs = file(&run, "logs");
+    assert_eq!(logs.matches("rl.entropy").count(), 1, "of two values for one scalar the last: {logs}");
+    assert!(logs.contains("{\"key\":\"rl.entropy\",\"value\":{\"doubleValue\":2.0}}"), "{logs}");
+}
+
+/// Dashboards, and who reads the files, know these. One that changes is told in CHANGELOG.
+#[test]
+fn fault_111_instruments_keep_their_names_units_and_bounds() {
+    let folder = folder_with(CONFIG);
+    drive(folder.path(), "train", &[], &[]);
+    let lines = file(&run_folder(folder.path()), "metrics");
+    let last = lines.lines().last().unwrap();
+    let mut found: Vec<_> = items(last, ["resourceMetrics", "scopeMetrics", "metrics"])
+        .iter()
+        .map(|metric| {
+            let bounds = &metric["histogram"]["dataPoints"][0]["explicitBounds"];
+            let [name, unit] = ["name", "unit"].map(|key| metric[key].as_str().unwrap_or_default());
+            format!(
+                "{name} [{unit}] {}",
+                if bounds.is_null() { "gauge".to_owned() } else { bounds.to_string() }
+            )
+        })
+        .collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "gen_ai.client.operation.duration [s] \
+             [0.01,0.02,0.04,0.08,0.16,0.32,0.64,1.28,2.56,5.12,10.24,20.48,40.96,81.92]",
+            "gen_ai.client.token.usage [{token}] [1.0,4.0,16.0,64.0,256.0,1024.0,4096.0,16384.0,65536.0,262144.0,\
+             1048576.0,4194304.0,16777216.0,67108864.0]",
+            "rl.kl.divergence [] gauge",
+            "rl.phase.duration [s] [0.001,0.002,0.005,0.01,0.02,0.05,0.1,0.2,0.5,1.0,2.0,5.0,10.0,20.0,50.0,100.0,\
+             200.0,500.0,1000.0,2000.0,3600.0]",
+            "rl.reward.mean [] gauge",
+        ]
+    );
 }

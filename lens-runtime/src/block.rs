@@ -120,7 +120,8 @@ impl SpanBuilder {
         self.with(|entry| entry.parent(parent))
     }
 
-    /// Spans that this one has to do with.
+    /// Spans that this one has to do with. OpenTelemetry keeps the first 128 of a span, or as many as
+    /// `OTEL_SPAN_LINK_COUNT_LIMIT` says, and counts the others.
     pub fn links<I: IntoIterator<Item: SpanRef>>(self, spans: I) -> Self {
         self.with(|entry| entry.links(spans))
     }

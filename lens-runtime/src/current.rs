@@ -27,7 +27,8 @@ impl Said {
     }
 }
 
-/// Sets an attribute of the span in which this runs: the innermost one, annotated or of another library.
+/// Sets an attribute of the span in which this runs: the innermost one, annotated or of another library. Of
+/// several values for one key the last is recorded.
 ///
 /// ```
 /// use lens_runtime::{rl_span, set, testing::Capture};

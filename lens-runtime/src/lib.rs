@@ -74,6 +74,29 @@ pub use telemetry::{Health, RunReport, Telemetry};
 pub use value::{AttributeValue, TokenCounts, TokenUsage, Usage};
 
 /// The OpenTelemetry API that Lens uses, so that a program can be sure to use the same version.
+///
+/// Each version has a current span and global providers of its own: what a library records through another
+/// one goes nowhere, without a word, and its spans know nothing of ours. `cargo tree -d -i opentelemetry` shows
+/// whether there are two, and cargo-deny holds that there are not:
+///
+/// ```toml
+/// [bans]
+/// deny = [{ crate = "opentelemetry", deny-multiple-versions = true }]
+/// ```
+///
+/// ```
+/// use lens_runtime::opentelemetry::{Context, KeyValue, trace::TraceContextExt as _};
+/// use lens_runtime::{rl_span, testing::Capture};
+///
+/// #[rl_span(group = Reward, name = "reward")]
+/// fn reward() {
+///     Context::current().span().set_attribute(KeyValue::new("judge", "tiny"));
+/// }
+///
+/// let capture = Capture::new("reward");
+/// capture.run(reward);
+/// assert_eq!(capture.span("reward").attribute("judge").unwrap().as_str(), "tiny");
+/// ```
 pub use opentelemetry;
 
 /// The types of HTTP whose headers [`propagation`] reads and writes.

@@ -24,19 +24,19 @@ impl Instruments {
         Self {
             phase_duration: meter
                 .f64_histogram(semconv::PHASE_DURATION)
-                .with_unit("s")
+                .with_unit(semconv::SECONDS)
                 .with_description("Duration of annotated calls")
                 .with_boundaries(semconv::PHASE_DURATION_BOUNDS.to_vec())
                 .build(),
             token_usage: meter
                 .u64_histogram(semconv::GEN_AI_CLIENT_TOKEN_USAGE)
-                .with_unit("{token}")
+                .with_unit(semconv::TOKENS)
                 .with_description("Number of input and output tokens used")
                 .with_boundaries(semconv::TOKEN_USAGE_BOUNDS.to_vec())
                 .build(),
             operation_duration: meter
                 .f64_histogram(semconv::GEN_AI_CLIENT_OPERATION_DURATION)
-                .with_unit("s")
+                .with_unit(semconv::SECONDS)
                 .with_description("GenAI operation duration")
                 .with_boundaries(semconv::OPERATION_DURATION_BOUNDS.to_vec())
                 .build(),
@@ -97,7 +97,7 @@ pub mod scalars {
     pub const ENTROPY: Scalar = Scalar::new(semconv::ENTROPY, "", "Policy entropy");
     /// Mean number of tokens of a response.
     pub const RESPONSE_LENGTH_MEAN: Scalar =
-        Scalar::new(semconv::RESPONSE_LENGTH_MEAN, "{token}", "Mean response length");
+        Scalar::new(semconv::RESPONSE_LENGTH_MEAN, semconv::TOKENS, "Mean response length");
     /// Norm of the gradient, before clipping.
     pub const GRAD_NORM: Scalar = Scalar::new(semconv::GRAD_NORM, "", "Gradient norm");
     /// Learning rate.
@@ -156,7 +156,11 @@ fn emit_event(logger: &impl Logger, step: u64, values: &[(Scalar, f64)]) {
     record.set_severity_number(severity);
     record.set_severity_text(text);
     record.add_attribute(semconv::ITERATION, AnyValue::Int(i64::try_from(step).unwrap_or(i64::MAX)));
-    record.add_attributes(values.iter().map(|(scalar, value)| (scalar.name, AnyValue::Double(*value))));
+    // Of a scalar that is given twice the last value, as the gauge has it.
+    let is_last =
+        |index: usize| values[index + 1..].iter().all(|(later, _)| later.name != values[index].0.name);
+    let last = values.iter().enumerate().filter(|(index, _)| is_last(*index));
+    record.add_attributes(last.map(|(_, (scalar, value))| (scalar.name, AnyValue::Double(*value))));
     logger.emit(record);
 }
 

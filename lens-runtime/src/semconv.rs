@@ -145,6 +145,12 @@ pub(crate) const DISCARDED: &str = "lens.discarded";
 /// `gen_ai.operation.name` where an annotation counts tokens and names no operation.
 pub(crate) const DEFAULT_OPERATION: &str = "text_completion";
 
+/// The unit of durations.
+pub(crate) const SECONDS: &str = "s";
+
+/// The unit of token counts.
+pub(crate) const TOKENS: &str = "{token}";
+
 /// Bounds of `rl.phase.duration` in seconds: from one millisecond (a reward on a small batch) to
 /// an hour (a generation phase on a large one), about three to a decade.
 pub(crate) const PHASE_DURATION_BOUNDS: &[f64] = &[

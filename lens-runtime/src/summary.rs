@@ -39,9 +39,13 @@ impl Phase {
         }
     }
 
+    fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
     /// Tokens, both sides together, for each second of the phase; `None` if none were counted.
     pub fn tokens_per_second(&self) -> Option<f64> {
-        let tokens = self.input_tokens + self.output_tokens;
+        let tokens = self.tokens();
         (tokens > 0 && !self.total.is_zero()).then(|| tokens as f64 / self.total.as_secs_f64())
     }
 }
@@ -90,12 +94,17 @@ impl Phases {
         phase.calls += 1;
         phase.unsuccessful += u64::from(outcome.as_deref() != Some("ok"));
         let duration = span.end_time.duration_since(span.start_time).unwrap_or_default();
-        phase.total += duration;
+        // Intervals are the program's, and may be as long as it says.
+        phase.total = phase.total.saturating_add(duration);
         if attribute(&span.attributes, semconv::ITERATION).is_some() {
-            phase.within_steps += duration;
+            phase.within_steps = phase.within_steps.saturating_add(duration);
         }
-        phase.input_tokens += number(semconv::GEN_AI_USAGE_INPUT_TOKENS);
-        phase.output_tokens += number(semconv::GEN_AI_USAGE_OUTPUT_TOKENS);
+        for (sum, key) in [
+            (&mut phase.input_tokens, semconv::GEN_AI_USAGE_INPUT_TOKENS),
+            (&mut phase.output_tokens, semconv::GEN_AI_USAGE_OUTPUT_TOKENS),
+        ] {
+            *sum = sum.saturating_add(number(key));
+        }
         phase.is_step |= group.as_deref() == Some(crate::groups::Step.name());
     }
 
@@ -125,7 +134,7 @@ impl fmt::Display for Phases {
             rows.iter().filter(|phase| phase.is_step).map(|phase| phase.total.as_secs_f64()).sum();
         let mut table = vec![HEAD.map(str::to_owned)];
         table.extend(rows.iter().map(|phase| {
-            let tokens = phase.input_tokens + phase.output_tokens;
+            let tokens = phase.tokens();
             [
                 phase.name.clone(),
                 phase.calls.to_string(),
@@ -153,7 +162,8 @@ impl fmt::Display for Phases {
 }
 
 fn attribute<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
-    attributes.iter().find(|attribute| attribute.key.as_str() == key).map(|attribute| &attribute.value)
+    // What was set last is what is exported.
+    attributes.iter().rfind(|attribute| attribute.key.as_str() == key).map(|attribute| &attribute.value)
 }
 
 /// A duration in the unit in which it reads best.

@@ -275,8 +275,9 @@ impl Recorder {
 impl SpanProcessor for Recorder {
     fn on_start(&self, _span: &mut Span, _context: &Context) {}
 
-    fn on_end(&self, span: SpanData) {
+    fn on_end(&self, mut span: SpanData) {
         if !span::is_discarded(&span) {
+            span::keep_last(&mut span.attributes);
             self.add(|record| record.spans.push(CapturedSpan(span)));
         }
     }

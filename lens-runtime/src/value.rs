@@ -161,7 +161,8 @@ scalars! {
     usize => I64, |value| i64::try_from(value).unwrap_or(i64::MAX);
 }
 
-/// Token counts: one number for one request, or an iterable of numbers, one for each request.
+/// Token counts: one number for one request, or an iterable of numbers, one for each request. A number that
+/// no request can have, as a subtraction below zero leaves, is none.
 ///
 /// `Shape` only tells the two kinds apart for the compiler, which finds it by itself.
 ///
@@ -208,6 +209,15 @@ impl<T: TokenCount + Copy> TokenCount for &T {
     }
 }
 
+/// The most tokens that a request may have. No model comes near, and 2³² such requests fit into a sum.
+const MOST_TOKENS: u64 = u32::MAX as u64;
+
+/// A count that can be one. A subtraction that went below zero leaves a number that cannot, and that would
+/// be seen in a sum for as long as the process lives.
+fn possible(count: u64) -> Option<u64> {
+    (count <= MOST_TOKENS).then_some(count)
+}
+
 /// The shape of a single number.
 #[doc(hidden)]
 pub enum One {}
@@ -222,7 +232,7 @@ where
     I::Item: TokenCount,
 {
     fn append_to(self, counts: &mut Vec<u64>) {
-        counts.extend(self.into_iter().map(TokenCount::count));
+        counts.extend(self.into_iter().filter_map(|count| possible(count.count())));
     }
 }
 
@@ -238,13 +248,13 @@ macro_rules! token_counts {
 
             impl TokenCounts<One> for $ty {
                 fn append_to(self, counts: &mut Vec<u64>) {
-                    counts.push(self.count());
+                    counts.extend(possible(self.count()));
                 }
             }
 
             impl TokenCounts<One> for &$ty {
                 fn append_to(self, counts: &mut Vec<u64>) {
-                    counts.push((*self).count());
+                    counts.extend(possible((*self).count()));
                 }
             }
         )+
@@ -300,7 +310,7 @@ pub struct Usage {
 
 impl TokenUsage<One> for Usage {
     fn append_to(self, input: &mut Vec<u64>, output: &mut Vec<u64>) {
-        input.push(self.input);
-        output.push(self.output);
+        self.input.append_to(input);
+        self.output.append_to(output);
     }
 }

@@ -3,6 +3,7 @@
 //! `driver SCENARIO CONFIG [overrides]`
 
 mod endings;
+mod faults;
 mod late;
 mod ledger;
 
@@ -49,6 +50,9 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
     if scenario == "in_code" {
         config = config.with_header("X-Code", "a%2Bb");
     }
+    if scenario == "many" {
+        faults::call_without_telemetry();
+    }
     if let Some(report) = within_a_runtime(scenario, &config)? {
         println!("{report}");
         return Ok(());
@@ -89,12 +93,6 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
                 let _fails = reward(&[2]);
             });
         }
-        "abort" => {
-            (1..=1000).for_each(step);
-            assert!(telemetry.flush(deadline()));
-            (1001..=2000).for_each(step);
-            std::process::abort();
-        }
         "others" => with_library(4),
         "ledger" => ledger::run(&telemetry, true),
         "finite" => ledger::run(&telemetry, false),
@@ -122,10 +120,6 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
         }
         "large" => (0..600).for_each(|_| answer(&"x".repeat(4096))),
         "burst" => (1..=33_334).for_each(step),
-        "panic" => {
-            step(1);
-            panic!("the trainer fell over");
-        }
         "hold_stdout" => {
             let mut stdout = std::io::stdout().lock();
             (1..=100).for_each(step);
@@ -136,6 +130,7 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
             std::fs::remove_dir_all(folder).unwrap();
             step(1);
         }
+        other if faults::record(other, &telemetry) => {}
         other => return to_its_own_end(other, telemetry, config),
     }
     println!("{}", telemetry.shutdown(deadline()));

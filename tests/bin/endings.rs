@@ -22,6 +22,16 @@ pub(crate) fn run(scenario: &str, telemetry: Telemetry, config: TelemetryConfig)
             keep_for_ever(telemetry);
             std::process::exit(0);
         }
+        "abort" => {
+            (1..=1000).for_each(step);
+            assert!(telemetry.flush(deadline()));
+            (1001..=2000).for_each(step);
+            std::process::abort();
+        }
+        "panic" => {
+            step(1);
+            panic!("the trainer fell over");
+        }
         "returns" => {
             keep_for_ever(telemetry);
             step(1);

@@ -282,7 +282,7 @@ impl TelemetryConfig {
     /// ```
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.otlp.headers.push((name.into(), otlp::Secret(value.into())));
+        self.otlp.headers.push((otlp::Secret(name.into()), otlp::Secret(value.into())));
         self
     }
 
@@ -457,6 +457,15 @@ fn exporter(raw: &Raw) -> Result<Setting<ExporterKind>, Error> {
 }
 
 fn unknown_key(key: &str, origin: &Origin) -> Error {
+    // What was meant may be an endpoint or a header, with a password in it.
+    let is_word = |value: &str| value.chars().all(|c| c.is_alphanumeric() || "_-.,".contains(c));
+    let origin = &match origin {
+        Origin::Override(argument) => Origin::Override(match argument.split_once('=') {
+            Some((path, value)) if !is_word(value) => format!("{path}=[redacted]"),
+            _ => argument.clone(),
+        }),
+        origin => origin.clone(),
+    };
     let problem = if RETIRED.contains(&key) {
         format!(
             "telemetry.{key} was retired: every process that enables telemetry exports. Remove the key, and thin \

@@ -8,7 +8,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::uri::{PathAndQuery, Uri};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http::uri::{Authority, PathAndQuery, Uri};
 use http::{HeaderName, HeaderValue};
 use opentelemetry_sdk::metrics::Temporality;
 use percent_encoding::percent_decode_str;
@@ -52,7 +53,8 @@ impl OtlpProtocol {
 pub(crate) struct InCode {
     pub(super) endpoint: Option<Secret>,
     pub(super) protocol: Option<OtlpProtocol>,
-    pub(super) headers: Vec<(String, Secret)>,
+    /// Names and values. Not shown is the name either: whoever mixes them up gives the secret first.
+    pub(super) headers: Vec<(Secret, Secret)>,
 }
 
 /// A text that is not shown.
@@ -66,7 +68,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Where one signal goes, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) signal: Signal,
     pub(crate) protocol: Setting<OtlpProtocol>,
@@ -85,6 +87,9 @@ pub(crate) struct Target {
 
 /// The default of OpenTelemetry's specification.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of what is looked for in a receiver's text.
+const SHORTEST_SECRET: usize = 4;
 
 /// Headers that the protocol itself needs.
 const RESERVED: &[&str] = &[
@@ -162,6 +167,42 @@ impl Target {
     /// Where it goes, as it may be shown.
     pub(crate) fn shown(&self) -> String {
         shown(&self.endpoint.value)
+    }
+
+    /// Removes from a text of the receiver's what it may have repeated and must not be shown: the values of
+    /// headers, and the query of the URL. Control characters become spaces.
+    pub(crate) fn redacted(&self, text: &str) -> String {
+        let plain = |text: &str| text.replace(char::is_control, " ");
+        let mut secrets = Vec::new();
+        for (_, value) in &self.headers {
+            let value = String::from_utf8_lossy(value.value.as_bytes()).into_owned();
+            // `Bearer x`, the x of it, and where that is `user:password` in base64, what it stands for.
+            let credentials = value.rsplit(' ').next().unwrap_or_default().to_owned();
+            if let Some(pair) =
+                BASE64_STANDARD.decode(&credentials).ok().and_then(|pair| String::from_utf8(pair).ok())
+            {
+                secrets.extend(pair.split_once(':').map(|(_, password)| password.to_owned()));
+                secrets.push(pair);
+            }
+            secrets.extend([credentials, value]);
+        }
+        if let Some(query) = self.endpoint.value.query() {
+            let values = query.split('&').filter_map(|pair| pair.split_once('=')).map(|(_, value)| value);
+            for part in values.chain([query]) {
+                secrets.extend([part.to_owned(), percent_decode_str(part).decode_utf8_lossy().into_owned()]);
+            }
+        }
+        // What is shorter is a number or a flag. The longest first, or a part of it would hide it.
+        secrets.retain(|secret| secret.len() >= SHORTEST_SECRET);
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.iter().fold(plain(text), |text, secret| text.replace(&plain(secret), "[redacted]"))
+    }
+}
+
+/// What is said of a secret: nothing, and of where it goes what may be shown.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -308,6 +349,12 @@ fn endpoint(
         );
         return Err(Error::invalid(&text.origin, problem));
     }
+    let has_port =
+        |authority: &Authority| authority.as_str().rsplit(']').next().is_some_and(|end| end.contains(':'));
+    // A user, and a password up to the slash or question mark in it, look like this.
+    if uri.authority().is_some_and(|authority| has_port(authority) && authority.port_u16().is_none()) {
+        return Err(invalid("a URL whose port is a number"));
+    }
     let value = match protocol {
         OtlpProtocol::HttpProtobuf | OtlpProtocol::HttpJson if is_base => with_signal_path(&uri, signal)
             .ok_or_else(|| invalid("a URL that can be extended by the path of a signal"))?,
@@ -359,10 +406,10 @@ fn headers(
             }
         }
     };
-    let in_code = config.otlp.headers.iter();
+    let in_code = config.otlp.headers.iter().zip(1..);
     add(in_code
-        .map(|(name, Secret(value))| {
-            header(&format!("header {name:?}"), name, value.as_bytes(), &Origin::Code)
+        .map(|((Secret(name), Secret(value)), number)| {
+            header(&format!("header {number}"), name, value.as_bytes(), &Origin::Code)
         })
         .collect::<Result<_, _>>()?);
     for name in names!(signal, "HEADERS") {
@@ -397,6 +444,7 @@ fn header(
 ) -> Result<(HeaderName, Setting<HeaderValue>), Error> {
     let invalid = |problem: String| Error::invalid(origin, format!("{what}: {problem}"));
     let name = HeaderName::try_from(name)
+        // What stands there may be the secret.
         .map_err(|_| invalid("expected the name of a header in front of the equals sign".to_owned()))?;
     if RESERVED.contains(&name.as_str()) {
         return Err(invalid(format!("header {name} belongs to the protocol and cannot be set")));
@@ -417,8 +465,13 @@ fn shown(uri: &Uri) -> String {
 
 /// A text that was meant as a URL as it may be shown.
 fn without_secrets(text: &str) -> String {
-    let text = text.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+    let rest = match rest.split_once(['?', '#']) {
+        // The query's, or the password's.
+        Some((_, behind)) if behind.contains('@') => "[redacted]",
+        Some((rest, _)) => rest,
+        None => rest,
+    };
     let rest = rest.rsplit('@').next().unwrap_or_default();
     match scheme {
         "" => rest.to_owned(),

@@ -14,6 +14,7 @@ mod patience;
 mod room;
 mod trouble;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -44,6 +45,17 @@ use counts::{OpenCount, Tally};
 use item::{Collection, Item};
 use lane::{Lane, Order};
 use room::Room;
+
+thread_local! {
+    /// Whether this is a thread of the delivery. Its context suppresses telemetry, but whoever makes a context of
+    /// their own is not held by that, as a bridge from `tracing` for the spans of HTTP/2, which have no parent.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether what is recorded here comes of the delivery itself.
+fn is_ours() -> bool {
+    IS_OURS.try_with(Cell::get).unwrap_or(false)
+}
 
 /// The program's end of the delivery.
 #[derive(Clone, Debug)]
@@ -100,9 +112,14 @@ impl Delivery {
         let (spans, span_lane) = lane(Signal::Traces, traces, &room);
         let (metrics, metric_lane) = lane(Signal::Metrics, metrics, &room);
         let (logs, log_lane) = lane(Signal::Logs, logs, &room);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // Those in which names are looked up.
+            .on_thread_start(|| IS_OURS.set(true))
+            .build()?;
         thread::Builder::new().name("lens-delivery".to_owned()).spawn(move || {
             // Whatever the exporters call makes no telemetry of its own.
+            IS_OURS.set(true);
             let _suppressed = Context::enter_telemetry_suppressed_scope();
             runtime.block_on(async { tokio::join!(span_lane.run(), metric_lane.run(), log_lane.run()) });
             // A name that is being looked up is not waited for.
@@ -165,10 +182,15 @@ fn left_until(deadline: std::time::Instant) -> Duration {
 
 impl SpanProcessor for Delivery {
     fn on_start(&self, _span: &mut Span, _context: &Context) {
-        self.open.begins();
+        if !is_ours() {
+            self.open.begins();
+        }
     }
 
     fn on_end(&self, span: SpanData) {
+        if is_ours() {
+            return;
+        }
         if self.open.ends() && !self.is_elsewhere() && !span::is_discarded(&span) {
             self.spans.offer(span);
         }
@@ -185,10 +207,9 @@ impl SpanProcessor for Delivery {
 
 impl LogProcessor for Delivery {
     fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
-        if self.is_elsewhere() {
-            return;
+        if !self.is_elsewhere() && !is_ours() {
+            self.logs.offer((record.clone(), scope.clone()));
         }
-        self.logs.offer((record.clone(), scope.clone()));
     }
 
     fn force_flush(&self) -> OTelSdkResult {

@@ -116,17 +116,7 @@ impl Client {
 
     /// With the place, in one line, without anything secret that a receiver may have repeated.
     fn told(&self, text: &str) -> String {
-        let mut text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        for (_, value) in &self.target.headers {
-            let value = String::from_utf8_lossy(value.value.as_bytes()).into_owned();
-            // `Bearer x` and the x of it.
-            for secret in [value.as_str(), value.rsplit(' ').next().unwrap_or_default()] {
-                // What is shorter is a number or a flag.
-                if secret.len() >= 4 {
-                    text = text.replace(secret, "[redacted]");
-                }
-            }
-        }
+        let text = self.target.redacted(text);
         let end = text.char_indices().nth(TEXT_LIMIT).map_or(text.len(), |(end, _)| end);
         format!("{}: {}", self.target.shown(), text[..end].trim())
     }

@@ -412,6 +412,15 @@ pub(crate) fn is_discarded(span: &SpanData) -> bool {
     span.attributes.last().is_some_and(|attribute| attribute.key.as_str() == semconv::DISCARDED)
 }
 
+/// Leaves the last of the attributes with the same key, as a map would: the SDK keeps each that was set.
+pub(crate) fn keep_last(attributes: &mut Vec<KeyValue>) {
+    for index in (0..attributes.len()).rev() {
+        if attributes[index + 1..].iter().any(|later| later.key == attributes[index].key) {
+            attributes.remove(index);
+        }
+    }
+}
+
 /// A value that is never made; only its type is used, to tell the body what to coerce to.
 pub fn never<T>() -> T {
     unreachable!("stands behind `if false`")
