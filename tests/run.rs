@@ -765,3 +765,12 @@ fn fault_111_instruments_keep_their_names_units_and_bounds() {
         ]
     );
 }
+
+#[test]
+fn a_callback_that_hangs_holds_up_a_flush_and_a_shutdown_no_longer_than_their_deadline() {
+    let folder = folder_with(CONFIG);
+    let variables = [("DRIVER_DEADLINE_MS", "3000"), ("LENS_RUN_ID", "r")];
+    let output = drive(folder.path(), "late_hang", &["++telemetry.span_groups=all"], &variables);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(spans(&folder.path().join("runs/r")).len(), 1, "half of the time is for delivery");
+}

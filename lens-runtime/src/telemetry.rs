@@ -290,6 +290,18 @@ impl Drop for Telemetry {
     }
 }
 
+/// Does `work`, and waits for it no longer: a collection runs callbacks of the program's, which may hang.
+fn within(time: Duration, work: impl FnOnce() + Send + 'static) {
+    let (working, worked) = mpsc::channel::<()>();
+    let thread = thread::Builder::new().name("lens-collect".to_owned()).spawn(move || {
+        work();
+        drop(working);
+    });
+    // It hangs up when it is done, or when there is no thread to be had.
+    let _done = worked.recv_timeout(time);
+    drop(thread);
+}
+
 /// Writes what the process has recorded so far.
 fn flush_active() {
     let running = active().clone();
@@ -407,9 +419,9 @@ impl Running {
         if let Some(announcer) = &self.announcer {
             announcer.announce(&self.pipeline);
         }
-        if let Some(provider) = &self.meter_provider {
+        if let Some(provider) = self.meter_provider.clone() {
             // It fails only if the collection cannot be queued, which is counted.
-            let _counted = provider.force_flush();
+            within(deadline / 2, move || drop(provider.force_flush()));
         }
         self.delivery.flush(until)
     }
@@ -450,9 +462,9 @@ impl Running {
             let _infallible = provider.shutdown();
         }
         self.delivery.leave_open_spans();
-        if let Some(provider) = &self.meter_provider {
+        if let Some(provider) = self.meter_provider.clone() {
             // Collects once more. It fails only if the collection cannot be queued, which is counted.
-            let _counted = provider.shutdown();
+            within(deadline / 2, move || drop(provider.shutdown()));
         }
         let phases = self.delivery.close(until).unwrap_or_default();
         let health = Health::of(&self.delivery);

@@ -19,6 +19,7 @@ pub(crate) fn run(scenario: &str, config: &TelemetryConfig) -> Result<bool, Erro
         "late" => late(config)?,
         "late_race" => race(config)?,
         "late_panic" => panicking_callbacks(config)?,
+        "late_hang" => hanging_callback(config)?,
         _ => return Ok(false),
     }
     Ok(true)
@@ -183,4 +184,22 @@ fn panicking_callbacks(config: &TelemetryConfig) -> Result<(), Error> {
 fn calls_so_far() -> u64 {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     CALLS.fetch_add(1, Ordering::SeqCst)
+}
+
+/// A callback that never returns, and what is recorded beside it.
+fn hanging_callback(config: &TelemetryConfig) -> Result<(), Error> {
+    let meter = lens_runtime::meter("library");
+    meter
+        .u64_observable_gauge("library.stuck")
+        .with_callback(|_| {
+            loop {
+                thread::park();
+            }
+        })
+        .build();
+    let telemetry = begin(config, "r")?;
+    annotated(1);
+    println!("flushed: {}", telemetry.flush(deadline()));
+    println!("{}", telemetry.shutdown(deadline()));
+    Ok(())
 }
