@@ -11,11 +11,14 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use lens_runtime::files::{Line as Read, read_line};
 use lens_runtime::opentelemetry::trace::{
     Event, Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId,
     TraceState, Tracer as _,
 };
 use lens_runtime::opentelemetry::{Array, Context, InstrumentationScope, KeyValue, Value, global};
+use lens_runtime::opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue as Pair, any_value};
+use lens_runtime::opentelemetry_proto::tonic::{logs::v1::LogRecord, trace::v1 as proto};
 use lens_runtime::{Environment, Telemetry, TelemetryConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -193,6 +196,47 @@ impl Recorded {
         Ok(())
     }
 
+    /// Whether our own reader reads the span that was recorded.
+    fn is_read(&self, spans: &proto::ScopeSpans) -> Result<(), TestCaseError> {
+        let (scope, span) = (spans.scope.as_ref().unwrap(), &spans.spans[0]);
+        let of_scope: Vec<_> = self.scope.attributes().cloned().collect();
+        prop_assert_eq!((&*scope.name, &scope.version), (self.scope.name(), &self.version()));
+        prop_assert_eq!(plain_pairs(&scope.attributes), plain(&of_scope));
+        prop_assert_eq!(&span.name, &self.name);
+        prop_assert_eq!(&span.trace_id, &self.parent.trace_id().to_bytes());
+        prop_assert_eq!(&span.parent_span_id, &self.parent.span_id().to_bytes());
+        prop_assert_eq!(&span.trace_state, &self.parent.trace_state().header());
+        prop_assert_eq!((span.start_time_unix_nano, span.end_time_unix_nano), self.times);
+        let last: BTreeMap<_, _> = plain(&self.attributes).into_iter().collect();
+        prop_assert_eq!(plain_pairs(&span.attributes).into_iter().collect::<BTreeMap<_, _>>(), last);
+        prop_assert_eq!((span.events.len(), span.links.len()), (self.events.len(), self.links.len()));
+        for (event, own) in span.events.iter().zip(&self.events) {
+            prop_assert_eq!((&*event.name, time(event.time_unix_nano)), (&*own.name, own.timestamp));
+            prop_assert_eq!(plain_pairs(&event.attributes), plain(&own.attributes));
+        }
+        for (link, own) in span.links.iter().zip(&self.links) {
+            prop_assert_eq!(&link.span_id, &own.span_context.span_id().to_bytes());
+            prop_assert_eq!(plain_pairs(&link.attributes), plain(&own.attributes));
+        }
+        let status = span.status.as_ref().unwrap();
+        prop_assert_eq!(&status.message, self.error.as_deref().unwrap_or_default());
+        Ok(())
+    }
+
+    fn version(&self) -> String {
+        self.scope.version().unwrap_or_default().to_owned()
+    }
+
+    /// Whether our own reader reads the line that was written.
+    fn is_read_in_line(&self, record: &LogRecord) -> Result<(), TestCaseError> {
+        prop_assert_eq!(plain_value(record.body.as_ref().unwrap()), Plain::Text(self.line.text.clone()));
+        prop_assert_eq!(&record.span_id, &self.parent.span_id().to_bytes());
+        let attributes: BTreeMap<_, _> = plain_pairs(&record.attributes).into_iter().collect();
+        prop_assert_eq!(&attributes["bytes"], &Plain::Bytes(self.line.bytes.clone()));
+        prop_assert_eq!(&attributes["share"], &Plain::from(self.line.share));
+        Ok(())
+    }
+
     /// Whether a log record is the line that was written.
     fn is_told_in_line(&self, record: &Json) -> Result<(), TestCaseError> {
         let Line { text, word, whole, share, bytes } = &self.line;
@@ -206,6 +250,23 @@ impl Recorded {
         prop_assert_eq!(&attributes["whole"], &whole);
         Ok(())
     }
+}
+
+fn plain_value(value: &AnyValue) -> Plain {
+    use any_value::Value;
+    match value.value.as_ref().unwrap() {
+        Value::BoolValue(value) => Plain::Bool(*value),
+        Value::IntValue(value) => Plain::Int(*value),
+        Value::DoubleValue(value) => Plain::from(*value),
+        Value::StringValue(value) => Plain::Text(value.clone()),
+        Value::BytesValue(value) => Plain::Bytes(value.clone()),
+        Value::ArrayValue(list) => Plain::List(list.values.iter().map(plain_value).collect()),
+        other => panic!("not one of ours: {other:?}"),
+    }
+}
+
+fn plain_pairs(pairs: &[Pair]) -> Attributes {
+    pairs.iter().map(|pair| (pair.key.clone(), plain_value(pair.value.as_ref().unwrap()))).collect()
 }
 
 /// An id, of which the protocol has hex digits.
@@ -226,7 +287,7 @@ struct Tail {
 
 impl Tail {
     /// The only new line.
-    fn line(&mut self) -> Json {
+    fn line(&mut self) -> String {
         let file = self.file.get_or_insert_with(|| {
             let mut files = std::fs::read_dir(&self.folder).unwrap().map(|entry| entry.unwrap());
             let is_ours = |name: &str| name.starts_with(self.signal);
@@ -237,7 +298,7 @@ impl Tail {
         file.read_to_string(&mut lines).unwrap();
         let line = lines.strip_suffix('\n').unwrap();
         assert!(!line.contains(['\n', '\r']), "{line}");
-        serde_json::from_str(line).unwrap()
+        line.to_owned()
     }
 }
 
@@ -328,7 +389,117 @@ fn recorded() -> impl Strategy<Value = Recorded> {
     )
 }
 
-/// The only test of this process, whose telemetry it is.
+/// Every kind of record, in the forms that writers give it.
+const LINES: [&str; 3] = [
+    r#"{"resourceSpans":[{"resource":{"attributes":[{"key":"a","value":{"kvlistValue":{"values":[{"key":"b","value":{"arrayValue":{"values":[{"intValue":7},{"bytesValue":"AP8="},{}]}}}]}}}]},"scopeSpans":[{"scope":{"name":"s"},"spans":[{"traceId":"000102030405060708090a0b0c0d0e0f","spanId":"0001020304050607","name":"n","kind":3,"startTimeUnixNano":"18446744073709551615","endTimeUnixNano":5,"events":[{"name":"e","timeUnixNano":"1"}],"links":[{"traceId":"000102030405060708090A0B0C0D0E0F","spanId":"","flags":769}],"status":{"code":2,"message":"m"}}]}]}]}"#,
+    r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":null,"severityNumber":9,"body":{"doubleValue":"-Infinity"},"attributes":[{"key":"k","value":{"doubleValue":"1.5"}}],"unknown":[1]}]}]}]}"#,
+    r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"g","gauge":{"dataPoints":[{"asDouble":"NaN","exemplars":[{"asInt":"-3","filteredAttributes":[]}]},{"asInt":"-9223372036854775808"}]}},{"name":"s","sum":{"dataPoints":[{"asInt":3}],"aggregationTemporality":2,"isMonotonic":true}},{"name":"h","histogram":{"dataPoints":[{"count":"2","sum":1.5,"bucketCounts":["1","1"],"explicitBounds":[0.5],"min":-0.0}]}},{"name":"x","exponentialHistogram":{"dataPoints":[{"count":"1","scale":-2,"zeroCount":"1","positive":{"offset":1,"bucketCounts":[0,1]}}]}},{"name":"q","summary":{"dataPoints":[{"count":"1","sum":2,"quantileValues":[{"quantile":0.5,"value":2}]}]}}]}]}]}"#,
+];
+
+#[test]
+fn whatever_is_in_a_line_it_is_read_or_an_error_that_names_the_place() {
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    for line in LINES {
+        assert!(read_line(line).is_ok(), "{line}");
+    }
+    // A value somewhere in a good line that is another one.
+    let others = ["null", "7", "-1", "1e400", "\"x\"", "[]", "[[7]]", "{}", "{\"a\":[{}]}", "true"];
+    runner
+        .run(
+            &(0..LINES.len(), any::<prop::sample::Index>(), prop::sample::select(&others[..])),
+            |(n, at, other)| {
+                let mut json: Json = serde_json::from_str(LINES[n]).unwrap();
+                let pointers = pointers(&json, String::new());
+                *json.pointer_mut(&pointers[at.index(pointers.len())]).unwrap() =
+                    serde_json::from_str(other).unwrap_or(Json::Null);
+                if let Err(error) = read_line(&json.to_string()) {
+                    prop_assert!(
+                        error.to_string().starts_with("resource")
+                            || error.to_string().contains("expected an object")
+                    );
+                }
+                Ok(())
+            },
+        )
+        .unwrap();
+    // A line that is cut.
+    for line in LINES {
+        for end in 0..line.len() {
+            assert!(read_line(&line[..end]).unwrap_err().to_string().starts_with("not JSON: "));
+        }
+    }
+}
+
+/// The places of all values in a line.
+fn pointers(json: &Json, at: String) -> Vec<String> {
+    let within: Vec<String> = match json {
+        Json::Array(items) => {
+            items.iter().enumerate().flat_map(|(n, item)| pointers(item, format!("{at}/{n}"))).collect()
+        }
+        Json::Object(fields) => {
+            fields.iter().flat_map(|(key, field)| pointers(field, format!("{at}/{key}"))).collect()
+        }
+        _ => Vec::new(),
+    };
+    [at].into_iter().chain(within).collect()
+}
+
+#[test]
+fn every_kind_of_value_is_read_in_every_form_that_the_protocol_has_for_it() {
+    use lens_runtime::opentelemetry_proto::tonic::metrics::v1::{metric::Data, number_data_point::Value};
+    let [Read::Traces(traces), Read::Logs(logs), Read::Metrics(metrics)] =
+        LINES.map(|line| read_line(line).unwrap())
+    else {
+        panic!("not what they are");
+    };
+    let resource = traces.resource_spans[0].resource.as_ref().unwrap();
+    let Some(any_value::Value::KvlistValue(map)) = &resource.attributes[0].value.as_ref().unwrap().value
+    else {
+        panic!("{resource:?}")
+    };
+    let Some(any_value::Value::ArrayValue(list)) = &map.values[0].value.as_ref().unwrap().value else {
+        panic!("{map:?}")
+    };
+    assert_eq!(plain_value(&list.values[0]), Plain::Int(7));
+    assert_eq!(plain_value(&list.values[1]), Plain::Bytes(vec![0, 255]));
+    assert_eq!(list.values[2].value, None);
+    let span = &traces.resource_spans[0].scope_spans[0].spans[0];
+    assert_eq!((span.start_time_unix_nano, span.end_time_unix_nano), (u64::MAX, 5));
+    assert_eq!(span.links[0].trace_id, span.trace_id, "hex digits of either case");
+    assert_eq!(span.links[0].span_id, [0_u8; 0]);
+    let record = &logs.resource_logs[0].scope_logs[0].log_records[0];
+    assert_eq!((record.time_unix_nano, record.severity_number), (0, 9));
+    assert_eq!(plain_value(record.body.as_ref().unwrap()), Plain::from(f64::NEG_INFINITY));
+    assert_eq!(plain_pairs(&record.attributes), [("k".to_owned(), Plain::from(1.5))]);
+    let data = metrics.resource_metrics[0].scope_metrics[0]
+        .metrics
+        .iter()
+        .map(|metric| metric.data.clone().unwrap());
+    let [
+        Data::Gauge(gauge),
+        Data::Sum(sum),
+        Data::Histogram(histogram),
+        Data::ExponentialHistogram(exponential),
+        Data::Summary(summary),
+    ] = <[Data; 5]>::try_from(data.collect::<Vec<_>>()).unwrap()
+    else {
+        panic!("{metrics:?}")
+    };
+    assert!(matches!(gauge.data_points[0].value, Some(Value::AsDouble(value)) if value.is_nan()));
+    assert_eq!(gauge.data_points[0].exemplars.len(), 1);
+    assert_eq!(gauge.data_points[1].value, Some(Value::AsInt(i64::MIN)));
+    assert!(sum.is_monotonic && sum.aggregation_temporality == 2);
+    assert_eq!(histogram.data_points[0].bucket_counts, [1, 1]);
+    assert!(
+        histogram.data_points[0].min.unwrap().is_sign_negative() && histogram.data_points[0].max.is_none()
+    );
+    assert_eq!((exponential.data_points[0].scale, exponential.data_points[0].zero_count), (-2, 1));
+    assert_eq!(exponential.data_points[0].positive.as_ref().unwrap().bucket_counts, [0, 1]);
+    assert_eq!(summary.data_points[0].quantile_values[0].value.to_bits(), 2.0_f64.to_bits());
+}
+
+/// The only test that has this process's telemetry.
 #[test]
 fn whatever_is_recorded_is_read_back_from_one_line_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
@@ -346,7 +517,15 @@ fn whatever_is_recorded_is_read_back_from_one_line_as_it_was() {
         .run(&recorded(), |recorded| {
             recorded.record();
             assert!(telemetry.flush(Duration::from_secs(5)));
-            let [spans, records] = [&traces, &logs].map(|tail| tail.borrow_mut().line());
+            let lines = [&traces, &logs].map(|tail| tail.borrow_mut().line());
+            let (Ok(Read::Traces(spans)), Ok(Read::Logs(records))) =
+                (read_line(&lines[0]), read_line(&lines[1]))
+            else {
+                panic!("not read: {lines:?}");
+            };
+            recorded.is_read(&spans.resource_spans[0].scope_spans[0])?;
+            recorded.is_read_in_line(&records.resource_logs[0].scope_logs[0].log_records[0])?;
+            let [spans, records] = lines.each_ref().map(|line| serde_json::from_str::<Json>(line).unwrap());
             let scope = &spans["resourceSpans"][0]["scopeSpans"][0];
             recorded.is_told(&scope["scope"], &scope["spans"][0])?;
             recorded.is_told_in_line(&records["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0])

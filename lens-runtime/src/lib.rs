@@ -21,7 +21,7 @@
 //!
 //! The rooms of this crate, in reading order. Hot path: `group`, `span`, `block`, `current`, `outcome`,
 //! `value`, `step`, `pipeline`, `ambient`, `late`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
-//! `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
+//! [`files`], `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
 //! (names), `error`, `ids`, `notice`, `process`, and [`testing`].
 
 mod group;
@@ -43,6 +43,7 @@ mod telemetry;
 
 mod delivery;
 mod export;
+pub mod files;
 mod summary;
 
 mod logs;
@@ -98,6 +99,9 @@ pub use value::{AttributeValue, TokenCounts, TokenUsage, Usage};
 /// assert_eq!(capture.span("reward").attribute("judge").unwrap().as_str(), "tiny");
 /// ```
 pub use opentelemetry;
+
+/// The messages of the OpenTelemetry protocol, as which [`files`] reads what was written.
+pub use opentelemetry_proto;
 
 /// The types of HTTP whose headers [`propagation`] reads and writes.
 pub use http;
