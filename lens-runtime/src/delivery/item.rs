@@ -40,7 +40,7 @@ impl Item for SpanData {
     }
 
     fn encode(batch: Vec<Self>, encoder: &Encoder) -> Vec<Body> {
-        encoder.spans(batch)
+        encoder.spans(&batch)
     }
 
     fn sum_up(&self, phases: &mut Phases) {

@@ -125,10 +125,10 @@ impl Exporter {
 }
 
 impl Encoder {
-    pub(crate) fn spans(&self, batch: Vec<SpanData>) -> Vec<Body> {
+    pub(crate) fn spans(&self, batch: &[SpanData]) -> Vec<Body> {
         match self.format {
-            Format::Console => console::spans(&batch, &self.resource),
-            Format::OtlpJson => otlp_json::spans(&batch, &self.resource),
+            Format::Console => console::spans(batch, &self.resource),
+            Format::OtlpJson => otlp_json::spans(batch, &self.resource),
             Format::OtlpProtobuf => otlp_protobuf::spans(batch, &self.resource),
         }
     }
