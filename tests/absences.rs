@@ -89,12 +89,22 @@ fn only_the_telemetry_sets_something_global() {
 fn only_the_wire_opens_connections_and_only_with_clients_that_are_named() {
     let words = ["hyper_util", "hyper_rustls", "tonic::", "tokio::net", "std::net"];
     assert_eq!(
-        holders("lens-runtime/src", &words, &["export/wire.rs", "export/otlp_protobuf.rs"]),
+        holders(
+            "lens-runtime/src",
+            &words,
+            &["export/wire.rs", "export/otlp_protobuf/mod.rs", "export/otlp_protobuf/span.rs", "files.rs"]
+        ),
         NONE,
         "opentelemetry_proto::tonic are messages"
     );
     let manifest = std::fs::read_to_string(root().join("lens-runtime/Cargo.toml")).unwrap();
     assert!(!manifest.contains("reqwest") && !manifest.contains("opentelemetry-otlp"));
+}
+
+#[test]
+fn only_one_room_is_unsafe() {
+    assert_eq!(holders("lens-macros/src", &["unsafe {", "unsafe_code"], &[]), NONE);
+    assert_eq!(holders("lens-runtime/src", &["unsafe {", "unsafe_code"], &["process.rs"]), NONE);
 }
 
 #[test]

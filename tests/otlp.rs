@@ -9,10 +9,22 @@ mod receiver;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
+use lens_runtime::opentelemetry::trace::{
+    Link, Span as _, SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags,
+    TraceId, TraceState, Tracer, TracerProvider as _,
+};
+use lens_runtime::opentelemetry::{
+    Array, Context, InstrumentationScope, KeyValue, StringValue, Value, global,
+};
 use lens_runtime::{Environment, OtlpProtocol, Overrides, Telemetry, TelemetryConfig, rl_span, semconv};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::{common, trace};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor};
+use prost::Message as _;
 use receiver::{Answer, Received, Receiver};
 use tempfile::TempDir;
 
@@ -969,9 +981,12 @@ fn fault_101_no_error_has_a_secret_in_it() {
 #[rl_span(group = Step, name = "rl.test.step", step = number)]
 fn step(number: u64) {}
 
-/// The only test of this process with telemetry of its own.
+/// Tests that have telemetry of their own take turns: a process has one.
+static TURN: Mutex<()> = Mutex::new(());
+
 #[test]
 fn fault_73_telemetry_is_delivered_from_a_test_over_every_protocol_and_again_and_again() {
+    let _turn = TURN.lock();
     let nothing_set = Environment::of_pairs([("", "")]);
     for protocol in [OtlpProtocol::Grpc, OtlpProtocol::HttpProtobuf, OtlpProtocol::HttpJson] {
         let receiver = Receiver::start([]);
@@ -996,5 +1011,114 @@ fn fault_73_telemetry_is_delivered_from_a_test_over_every_protocol_and_again_and
         assert_eq!(health.logs.made, 0);
         assert_eq!(report.endpoint.unwrap().trim_end_matches("/v1/traces"), receiver.url());
         assert_eq!(receiver.spans().len(), 2);
+    }
+}
+
+/// What the SDK itself knows of the spans that end.
+#[derive(Clone, Debug, Default)]
+struct Known(Arc<Mutex<Vec<SpanData>>>);
+
+impl SpanProcessor for Known {
+    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        self.0.lock().unwrap().push(span);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+/// Spans with everything that a span can have, and with more than it may.
+fn record_all(tracer: &impl Tracer) {
+    let remote =
+        |state| SpanContext::new(TraceId::from(7), SpanId::from(9), TraceFlags::SAMPLED, true, state);
+    let state = TraceState::from_key_value([("a", "1"), ("b", "2")]).unwrap();
+    let at = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+    let long = "prompt ".repeat(4000);
+    let values: Vec<Value> = vec![
+        false.into(),
+        true.into(),
+        0_i64.into(),
+        i64::MIN.into(),
+        0.0_f64.into(),
+        f64::NEG_INFINITY.into(),
+        "".into(),
+        long.into(),
+        Value::Array(Array::Bool(vec![false, true])),
+        Value::Array(Array::I64(vec![0, -1, i64::MAX])),
+        Value::Array(Array::F64(vec![0.0, -0.5])),
+        Value::Array(Array::String(vec!["".into(), StringValue::from("b")])),
+        Value::Array(Array::I64(Vec::new())),
+    ];
+    let numbered = |(number, value)| KeyValue::new(format!("rl.test.value_{number}"), value);
+    let all: Vec<_> = values.iter().cloned().enumerate().map(numbered).collect();
+    let too_many: Vec<_> = values.into_iter().cycle().take(200).enumerate().map(numbered).collect();
+    let statuses = [Status::Unset, Status::Ok, Status::error("why"), Status::error("")];
+    let kinds =
+        [SpanKind::Client, SpanKind::Server, SpanKind::Producer, SpanKind::Consumer, SpanKind::Internal];
+    for (kind, status) in kinds.into_iter().zip(statuses.into_iter().cycle()) {
+        let builder = SpanBuilder::from_name("rl.test.all")
+            .with_kind(kind)
+            .with_start_time(at(1))
+            .with_attributes(too_many.clone())
+            .with_links(vec![
+                Link::new(remote(state.clone()), all.clone(), 0),
+                Link::new(SpanContext::NONE, too_many.clone(), 0),
+            ]);
+        let parent = Context::new().with_remote_span_context(remote(state.clone()));
+        let mut span = tracer.build_with_context(builder, &parent);
+        for number in 0..200 {
+            span.add_event_with_timestamp("", at(number), Vec::new());
+        }
+        span.set_status(status);
+        span.end_with_timestamp(at(u64::from(u32::MAX)));
+        let mut plain = tracer.build_with_context(SpanBuilder::from_name("").with_start_time(at(0)), &parent);
+        plain.add_event_with_timestamp("happened", at(2), too_many.clone());
+        plain.add_link(remote(TraceState::default()), Vec::new());
+        plain.end_with_timestamp(at(0));
+    }
+}
+
+#[test]
+fn spans_arrive_as_the_protocols_own_conversion_has_them() {
+    let _turn = TURN.lock();
+    let scope = InstrumentationScope::builder("rl.test")
+        .with_version("1.2")
+        .with_schema_url("https://schema.example")
+        .with_attributes([KeyValue::new("part", true)])
+        .build();
+    let known = Known::default();
+    let reference = SdkTracerProvider::builder().with_span_processor(known.clone()).build();
+    record_all(&reference.tracer_with_scope(scope.clone()));
+
+    let receiver = Receiver::start([]);
+    let config = TelemetryConfig::default()
+        .with_enabled(true)
+        .with_endpoint(receiver.url())
+        .with_protocol(OtlpProtocol::Grpc);
+    let telemetry = Telemetry::init_driver_in(config, &Environment::of_pairs([("", "")])).unwrap();
+    record_all(&global::tracer_provider().tracer_with_scope(scope.clone()));
+    telemetry.shutdown(Duration::from_secs(5));
+
+    let requests = receiver.received();
+    let bytes = &requests.iter().find(|request| request.path.contains("trace")).unwrap().message;
+    let request = ExportTraceServiceRequest::decode(bytes.clone()).unwrap();
+    assert!(request.encode_to_vec() == *bytes, "not what others would write");
+    let [resource_spans] = &request.resource_spans[..] else { panic!("{} resources", requests.len()) };
+    let [scope_spans] = &resource_spans.scope_spans[..] else { panic!("{resource_spans:?}") };
+    assert_eq!(scope_spans.scope, Some(common::v1::InstrumentationScope::from((&scope, None))));
+    assert_eq!(scope_spans.schema_url, "https://schema.example");
+    let known = known.0.lock().unwrap();
+    assert_eq!(scope_spans.spans.len(), known.len());
+    for (arrived, known) in scope_spans.spans.iter().zip(known.iter().cloned()) {
+        // Only the id was drawn.
+        let span_id = arrived.span_id.clone();
+        assert!(*arrived == trace::v1::Span { span_id, ..known.into() }, "{}", arrived.name);
     }
 }

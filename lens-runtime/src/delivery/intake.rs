@@ -112,6 +112,9 @@ impl<T: Item> Intake<T> {
     }
 
     fn encode(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
         let batch = std::mem::take(&mut self.batch);
         for item in &batch {
             item.sum_up(&mut self.phases);

@@ -6,6 +6,7 @@ use opentelemetry_sdk::logs::SdkLogRecord;
 use opentelemetry_sdk::trace::SpanData;
 
 use crate::export::{Body, Encoder};
+use crate::span;
 use crate::summary::Phases;
 
 /// What travels in a lane.
@@ -39,8 +40,11 @@ impl Item for SpanData {
             + links.sum::<usize>()
     }
 
-    fn encode(batch: Vec<Self>, encoder: &Encoder) -> Vec<Body> {
-        encoder.spans(batch)
+    fn encode(mut batch: Vec<Self>, encoder: &Encoder) -> Vec<Body> {
+        for span in &mut batch {
+            span::keep_last(&mut span.attributes);
+        }
+        encoder.spans(&batch)
     }
 
     fn sum_up(&self, phases: &mut Phases) {

@@ -24,7 +24,6 @@ pub(crate) use wire::Client;
 
 use crate::config::OtlpProtocol;
 use crate::delivery::Log;
-use crate::span;
 
 /// Some records in the form in which they leave.
 #[derive(Debug)]
@@ -126,13 +125,10 @@ impl Exporter {
 }
 
 impl Encoder {
-    pub(crate) fn spans(&self, mut batch: Vec<SpanData>) -> Vec<Body> {
-        for span in &mut batch {
-            span::keep_last(&mut span.attributes);
-        }
+    pub(crate) fn spans(&self, batch: &[SpanData]) -> Vec<Body> {
         match self.format {
-            Format::Console => console::spans(&batch, &self.resource),
-            Format::OtlpJson => otlp_json::spans(&batch, &self.resource),
+            Format::Console => console::spans(batch, &self.resource),
+            Format::OtlpJson => otlp_json::spans(batch, &self.resource),
             Format::OtlpProtobuf => otlp_protobuf::spans(batch, &self.resource),
         }
     }
