@@ -36,7 +36,7 @@ use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
 use crate::outcome::{Failure, Outcome};
 use crate::pipeline::Pipeline;
-use crate::{semconv, step};
+use crate::{process, semconv, step};
 
 /// The gate: a call that is about to begin, if its group is wanted.
 #[inline]
@@ -395,6 +395,11 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        if self.pipeline.process != process::generation() {
+            // Begun before a fork, and the other process's to end. A lock that another thread of that held stays
+            // locked here.
+            return;
+        }
         match self.is_discarded {
             true => self.set_attribute(KeyValue::new(semconv::DISCARDED, true)),
             false => self.end(),
