@@ -22,6 +22,10 @@ fn folder_with(config: &str) -> TempDir {
     folder
 }
 
+/// What runs a command as a shell in the foreground does: in the background, and under some CI, signals are ignored,
+/// and stay so.
+const WITH_SIGNALS: [&str; 2] = ["/usr/bin/env", "--default-signal=TERM,INT"];
+
 /// The driver in a folder, with what stands before it on the command line.
 fn driver(folder: &Path, before: &[&str], scenario: &str) -> Command {
     let mut words = before.iter().copied().chain([env!("CARGO_BIN_EXE_driver"), scenario, "run.yaml"]);
@@ -33,7 +37,7 @@ fn driver(folder: &Path, before: &[&str], scenario: &str) -> Command {
 
 fn drive(config: &str, scenario: &str) -> (TempDir, Output) {
     let folder = folder_with(config);
-    let output = driver(folder.path(), &[], scenario).output().unwrap();
+    let output = driver(folder.path(), &WITH_SIGNALS, scenario).output().unwrap();
     (folder, output)
 }
 
@@ -150,7 +154,7 @@ fn fault_78_an_exit_loses_nothing_of_a_handle_that_is_never_dropped() {
 fn a_signal_that_nobody_handles_ends_the_process_once_telemetry_is_written() {
     for (name, number) in [("TERM", 15), ("INT", 2)] {
         let folder = folder_with(CONFIG);
-        let driver = Ready::wait(driver(folder.path(), &[], "killed"));
+        let driver = Ready::wait(driver(folder.path(), &WITH_SIGNALS, "killed"));
         driver.send(name);
         let output = driver.end();
         assert_eq!(output.status.signal(), Some(number), "as if nobody had listened");
@@ -175,7 +179,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
 fn a_trainer_that_writes_a_checkpoint_on_a_signal_is_let_to_and_flushed_meanwhile() {
     for scenario in ["takes_over", "takes_over_and_flushes", "takes_over_first"] {
         let folder = folder_with(CONFIG);
-        let driver = Ready::wait(driver(folder.path(), &[], scenario));
+        let driver = Ready::wait(driver(folder.path(), &WITH_SIGNALS, scenario));
         driver.send("TERM");
         let output = driver.end();
         assert!(output.status.success(), "{scenario}: {output:?}");
