@@ -125,10 +125,10 @@ fn serve(mut requests: PipeReader, mut answer: PipeWriter, last: Last) {
 
 #[expect(
     unsafe_code,
-    reason = "there is no other way to hear of signals, exits and forks, and no crate that leaves a \
-                                signal to whoever takes it over later"
+    reason = "there is no other way to hear of signals, exits and forks, and no crate leaves a signal to a later owner"
 )]
 mod registration {
+    use std::io::{Error, ErrorKind};
     use std::mem::zeroed;
     use std::ptr::{null, null_mut};
     use std::sync::atomic::Ordering;
@@ -165,7 +165,10 @@ mod registration {
                 ask(EXIT);
                 let mut byte = EXIT;
                 // SAFETY: `byte` is one byte that lives as long as the call. The thread answers in bounded time.
-                let _failed = unsafe { libc::read(answers, (&raw mut byte).cast(), 1) };
+                while unsafe { libc::read(answers, (&raw mut byte).cast(), 1) } < 0
+                    // By a handler of the program's.
+                    && Error::last_os_error().kind() == ErrorKind::Interrupted
+                {}
             }
         }
         // SAFETY: the function needs no thread-local variables, which may be gone by then, and does not unwind.

@@ -23,7 +23,7 @@ pub struct Counts {
     pub rejected: u64,
     /// Records that could not be written or brought to the receiver.
     pub failed: u64,
-    /// Records that found no room (`queue_bytes`), or the delivery closed.
+    /// Records that found no room (`queue_mib`), or the delivery closed.
     pub refused: u64,
     /// Records that were sent and not answered, in time or at all. The receiver may have them.
     pub in_doubt: u64,
