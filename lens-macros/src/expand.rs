@@ -101,7 +101,8 @@ fn call(args: &Args, function: &Function, form: Form) -> TokenStream {
     let begin = match (form, function.signature.asyncness) {
         (Form::Guard, _) => "guard",
         (Form::Value, Some(_)) => "call",
-        _ => "scope",
+        (Form::Value, None) => "scope",
+        (Form::Future(_) | Form::Stream(_), _) => "lasting",
     };
     let begin = Ident::new(begin, Span::mixed_site());
     let mut entry = entry(args);

@@ -18,8 +18,8 @@ pub(crate) fn current() -> Context {
 }
 
 /// Makes a context the current one, until what is returned is dropped.
-pub(crate) fn attach(context: &Context) -> Option<ContextGuard> {
-    is_there().then(|| context.clone().attach())
+pub(crate) fn attach(context: Context) -> Option<ContextGuard> {
+    is_there().then(|| context.attach())
 }
 
 thread_local! {

@@ -37,7 +37,7 @@ pub fn span(group: &'static SpanGroup, name: &'static str) -> SpanBuilder {
 pub struct SpanBuilder {
     name: &'static str,
     /// Nothing where it is not recorded.
-    entry: Option<Box<Entry>>,
+    entry: Option<Entry>,
 }
 
 impl SpanBuilder {
@@ -235,7 +235,7 @@ impl SpanBuilder {
     /// assert_eq!(capture.tree(), "rl.decode (ok)\n");
     /// ```
     pub fn streamed<S: Stream>(self, stream: S) -> impl Stream<Item = S::Item> + use<S> {
-        span::streamed(self.scope(), stream, |_, _| {})
+        span::streamed(self.lasting(), stream, |_, _| {})
     }
 
     /// Records a stream whose items may be errors, with the first of which the call has failed.
@@ -243,7 +243,7 @@ impl SpanBuilder {
     where
         S: Stream<Item = Result<T, E>>,
     {
-        span::streamed(self.scope(), stream, |open, item| open.settle_item(Failure::of(item)))
+        span::streamed(self.lasting(), stream, |open, item| open.settle_item(Failure::of(item)))
     }
 
     /// Records an interval that has passed, such as what another program measured. One that ends before it
@@ -260,7 +260,7 @@ impl SpanBuilder {
     /// ```
     pub fn interval(self, began: SystemTime, ended: SystemTime) {
         if let Some(entry) = self.entry {
-            span::record_interval(*entry, self.name, began, ended.duration_since(began).unwrap_or_default());
+            entry.interval(self.name, began, ended.duration_since(began).unwrap_or_default());
         }
     }
 
@@ -283,6 +283,10 @@ impl SpanBuilder {
 
     fn scope(self) -> span::Scope {
         self.entry.map_or(span::Scope::OFF, |entry| entry.scope(self.name))
+    }
+
+    fn lasting(self) -> span::Scope {
+        self.entry.map_or(span::Scope::OFF, |entry| entry.lasting(self.name))
     }
 
     fn call(self) -> Call {

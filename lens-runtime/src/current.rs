@@ -3,29 +3,12 @@
 //! An annotation sees parameters and results. What lies between is said from within, by whatever code
 //! runs in the call, on whatever thread has its context. Outside of any call nothing happens.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TraceContextExt as _;
 
-use crate::ambient;
-use crate::metrics::ModelCall;
+use crate::span::Found;
 use crate::value::{AttributeValue, TokenCounts};
-
-/// What was said within a call, in its context.
-#[derive(Clone, Default)]
-pub(crate) struct Said(Arc<Mutex<Option<Box<ModelCall>>>>);
-
-impl Said {
-    /// Takes what was said so far.
-    pub(crate) fn take(&self) -> Option<Box<ModelCall>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn add(&self, tokens: impl FnOnce(&mut ModelCall)) {
-        tokens(self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default());
-    }
-}
+use crate::{ambient, pipeline};
 
 /// Sets an attribute of the span in which this runs: the innermost one, annotated or of another library. Of
 /// several values for one key the last is recorded.
@@ -75,13 +58,14 @@ pub fn set(key: &'static str, value: impl AttributeValue) {
 /// assert_eq!(capture.spans()[0].attribute("gen_ai.usage.output_tokens").unwrap().to_string(), "7");
 /// ```
 pub fn record_tokens<Input, Output>(input: impl TokenCounts<Input>, output: impl TokenCounts<Output>) {
-    let said = ambient::with(|context| context.get::<Said>().cloned()).flatten();
-    if let Some(said) = said {
-        // Both may run code of the user's, which must not happen under a lock.
+    // A copy, because a span of somebody else's is asked, too, and what it does is not ours to know.
+    let context = ambient::current();
+    if let Some(call) = Found::within(&context, &pipeline::table_of(&context)) {
+        // Both may run code of the program's, which must not happen under a lock.
         let (mut of_input, mut of_output) = (Vec::new(), Vec::new());
         input.append_to(&mut of_input);
         output.append_to(&mut of_output);
-        said.add(|call| {
+        call.say(|call| {
             call.counted = true;
             call.input.append(&mut of_input);
             call.output.append(&mut of_output);

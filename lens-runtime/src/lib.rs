@@ -29,6 +29,7 @@ pub mod groups;
 
 mod ambient;
 mod block;
+mod clock;
 mod current;
 mod late;
 mod outcome;

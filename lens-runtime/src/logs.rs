@@ -174,7 +174,7 @@ impl Visit for Fields<'_> {
 
 /// A text as it is recorded: as long as that of an attribute may be.
 fn text<'a>(text: impl Into<Cow<'a, str>>) -> AnyValue {
-    kept(text).into()
+    kept(text).into_owned().into()
 }
 
 /// Takes over the key-values of a line of the `log` crate.

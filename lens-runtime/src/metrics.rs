@@ -8,6 +8,7 @@ use opentelemetry::metrics::{Histogram, Meter, MeterProvider as _};
 use opentelemetry::{InstrumentationScope, KeyValue};
 
 use crate::late::Late;
+use crate::outcome::Outcome;
 use crate::pipeline;
 use crate::semconv;
 use crate::value::{TokenCounts, TokenUsage};
@@ -41,6 +42,24 @@ impl Instruments {
                 .with_boundaries(semconv::OPERATION_DURATION_BOUNDS.to_vec())
                 .build(),
         }
+    }
+}
+
+impl Instruments {
+    /// How long a call took.
+    pub(crate) fn record_phase(
+        &self,
+        name: &'static str,
+        group: &'static str,
+        outcome: Outcome,
+        seconds: f64,
+    ) {
+        let attributes = [
+            KeyValue::new(semconv::PHASE, name),
+            KeyValue::new(semconv::GROUP, group),
+            KeyValue::new(semconv::OUTCOME, outcome.as_str()),
+        ];
+        self.phase_duration.record(seconds, &attributes);
     }
 }
 
@@ -222,7 +241,24 @@ impl ModelCall {
     }
 }
 
+/// The sum of what the requests of a call took, if there were any.
+pub(crate) fn sum(counts: &[u64]) -> Option<u64> {
+    (!counts.is_empty()).then(|| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)))
+}
+
 impl ModelCall {
+    /// Takes over what more is known of the same call.
+    pub(crate) fn add(&mut self, other: Self) {
+        let Self { model, provider, operation, mut input, mut output, mut latencies, counted } = other;
+        self.model = model.or(self.model.take());
+        self.provider = provider.or(self.provider.take());
+        self.operation = operation.or(self.operation.take());
+        self.input.append(&mut input);
+        self.output.append(&mut output);
+        self.latencies.append(&mut latencies);
+        self.counted |= counted;
+    }
+
     /// The attributes that its metrics have in common.
     fn attributes(&self) -> Vec<KeyValue> {
         let operation = self.operation.clone().unwrap_or_else(|| semconv::DEFAULT_OPERATION.to_owned());

@@ -38,6 +38,7 @@ use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 use pin_project_lite::pin_project;
 
 use crate::ambient;
+use crate::step::StepPropagator;
 
 /// W3C trace context and baggage.
 static W3C: LazyLock<TextMapCompositePropagator> = LazyLock::new(propagator);
@@ -50,6 +51,8 @@ pub(crate) fn propagator() -> TextMapCompositePropagator {
     TextMapCompositePropagator::new(vec![
         Box::new(TraceContextPropagator::new()),
         Box::new(BaggagePropagator::new()),
+        // After the baggage, in which it looks.
+        Box::new(StepPropagator),
     ])
 }
 
@@ -215,7 +218,7 @@ pub fn extract(carrier: &impl Carrier) -> Context {
 pub fn in_current_context<R>(work: impl FnOnce() -> R) -> impl FnOnce() -> R {
     let context = ambient::current();
     move || {
-        let _attached = ambient::attach(&context);
+        let _attached = ambient::attach(context);
         work()
     }
 }
@@ -256,7 +259,7 @@ pin_project! {
     impl<F> PinnedDrop for WithContext<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            let _attached = ambient::attach(this.context);
+            let _attached = ambient::attach(this.context.clone());
             this.work.set(None);
         }
     }
@@ -267,7 +270,7 @@ impl<F: Future> Future for WithContext<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _attached = ambient::attach(this.context);
+        let _attached = ambient::attach(this.context.clone());
         match this.work.as_pin_mut() {
             Some(work) => work.poll(cx),
             None => unreachable!("the future is there until it is dropped"),

@@ -139,9 +139,6 @@ names! {
 /// The instrumentation scope of everything that Lens makes.
 pub(crate) const SCOPE: &str = "lens";
 
-/// Marks a span that was taken back, and that goes nowhere: the SDK cannot forget a span that began.
-pub(crate) const DISCARDED: &str = "lens.discarded";
-
 /// `gen_ai.operation.name` where an annotation counts tokens and names no operation.
 pub(crate) const DEFAULT_OPERATION: &str = "text_completion";
 

@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 use opentelemetry::global;
 use opentelemetry::logs::LoggerProvider as _;
 use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanLimits};
 use tracing_subscriber::Layer;
 
 use crate::config::{self, Environment, ExporterKind, Origin, Setting, Target, TelemetryConfig};
@@ -35,7 +34,7 @@ use crate::process::{self, Last};
 use crate::propagation;
 use crate::resource::Identity;
 use crate::signal::Signal;
-use crate::span::OpenSpans;
+use crate::span::{Spans, TableRef};
 use crate::summary::Phases;
 
 /// How long a handle that is dropped, a signal and an exit wait for what is left to be written.
@@ -329,7 +328,8 @@ impl Running {
         let Place { exporters, temporality, folder } = place;
         let [_, metric_exporter, _] = &exporters;
         let encode = metric_exporter.encoder.metrics();
-        let delivery = Delivery::start(exporters, config.queue_mib.value << 20)
+        let era = pipeline::next_era();
+        let delivery = Delivery::start(exporters, config.queue_mib.value << 20, era)
             .map_err(|source| Kind::Thread { source })?;
         let scope = metrics::scope();
         let tracer_provider = config.has(Signal::Traces).then(|| {
@@ -356,9 +356,8 @@ impl Running {
                 .build()
         });
         let pipeline = Arc::new(Pipeline {
-            tracer: tracer_provider
-                .as_ref()
-                .map(|provider| pipeline::boxed(provider.tracer_with_scope(scope.clone()))),
+            spans: tracer_provider.as_ref().map(|_| Spans { tracer: None }),
+            era,
             instruments: meter_provider.as_ref().map(|provider| {
                 let meter = provider.meter_with_scope(scope.clone());
                 delivery::observe(&delivery, &meter);
@@ -369,7 +368,7 @@ impl Running {
                 .map(|provider| metrics::step_events(provider.logger_with_scope(scope.clone()))),
             tracers: tracer_provider.clone().map(|provider| Box::new(provider) as _),
             meters: meter_provider.clone().map(|provider| Box::new(provider) as _),
-            open_spans: OpenSpans::default(),
+            table: TableRef::default(),
             process: process::generation(),
         });
         let announcer = match &logger_provider {
@@ -380,6 +379,7 @@ impl Running {
             }
             None => None,
         };
+        pipeline.table.open(era, Some(delivery.outlet()), SpanLimits::default());
         // Before, so that nobody has to make an instrument who measures; and again, for those that were
         // taken meanwhile.
         late::follow(&pipeline);
@@ -456,7 +456,9 @@ impl Running {
         let until = Instant::now() + deadline;
         group::select(Selection::default(), false);
         pipeline::activate(None);
-        self.pipeline.open_spans.end_all(reason);
+        let table = &self.pipeline.table;
+        table.close();
+        table.end_all(reason);
         if let Some(provider) = &self.tracer_provider {
             // Spans that end from here on have nowhere to go.
             let _infallible = provider.shutdown();
@@ -503,14 +505,14 @@ impl Announcer {
             while ended.recv_timeout(after.clamp(shortest, longest)) == Err(RecvTimeoutError::Timeout)
                 && let Some(pipeline) = pipeline.upgrade()
             {
-                pipeline.open_spans.announce(after, &logger);
+                pipeline.table.announce(after, &logger);
             }
         })?;
         Ok(announcer)
     }
 
     fn announce(&self, pipeline: &Pipeline) {
-        pipeline.open_spans.announce(self.after, &self.logger);
+        pipeline.table.announce(self.after, &self.logger);
     }
 }
 

@@ -4,6 +4,7 @@
 //! and each sees what it called itself, across awaits and on every thread that it hands
 //! [`Capture::context`] to.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use opentelemetry::logs::{AnyValue, LoggerProvider as _};
 use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry::trace::{FutureExt as _, Link, SpanId, SpanKind, Status, TraceId, TracerProvider as _};
+use opentelemetry::trace::{FutureExt as _, Link, Span as _, SpanId, SpanKind, Status, TraceId};
 use opentelemetry::{Context, InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord, SdkLoggerProvider};
@@ -23,7 +24,7 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor}
 use crate::group::{self, Selection};
 use crate::metrics::{self, Instruments};
 use crate::pipeline::{self, Captured, Pipeline};
-use crate::span::{self, OpenSpans};
+use crate::span::{self, Ended, Spans, TableRef};
 use crate::{process, semconv};
 
 /// Records what runs within it.
@@ -44,6 +45,7 @@ use crate::{process, semconv};
 pub struct Capture {
     context: Context,
     record: Arc<Mutex<Record>>,
+    table: TableRef,
     meter_provider: SdkMeterProvider,
 }
 
@@ -60,24 +62,26 @@ impl Capture {
             }
         };
         let record = Arc::new(Mutex::new(Record::default()));
-        let recorder = Recorder(Arc::clone(&record));
+        let table = TableRef::of_test();
+        let recorder = Recorder { record: Arc::clone(&record), table: table.clone() };
         let tracer_provider = SdkTracerProvider::builder().with_span_processor(recorder.clone()).build();
         let logger_provider = SdkLoggerProvider::builder().with_log_processor(recorder.clone()).build();
         // The reader's own interval is of no use here: metrics are collected when they are asked for.
         let reader = PeriodicReader::builder(recorder).with_interval(Duration::from_secs(3600)).build();
         let meter_provider = SdkMeterProvider::builder().with_reader(reader).build();
         let pipeline = Pipeline {
-            tracer: Some(pipeline::boxed(tracer_provider.tracer(semconv::SCOPE))),
+            spans: Some(Spans { tracer: None }),
+            era: pipeline::next_era(),
+            table: table.clone(),
             instruments: Some(Instruments::new(&meter_provider.meter(semconv::SCOPE))),
             step_events: Some(metrics::step_events(logger_provider.logger(semconv::SCOPE))),
-            open_spans: OpenSpans::default(),
             process: process::generation(),
             tracers: Some(Box::new(tracer_provider)),
             meters: Some(Box::new(meter_provider.clone())),
         };
         let captured = Captured { pipeline: Arc::new(pipeline), selection: Arc::new(selection) };
         group::capture(true);
-        Self { context: Context::current().with_value(captured), record, meter_provider }
+        Self { context: Context::current().with_value(captured), record, table, meter_provider }
     }
 
     /// Runs `body` on this thread and records it.
@@ -98,11 +102,22 @@ impl Capture {
 
     /// The spans that ended, in the order in which they began.
     pub fn spans(&self) -> Vec<CapturedSpan> {
-        let mut spans = self.look(|record| record.spans.clone());
+        let mut ended = Vec::new();
+        self.table.take(0, &mut ended, usize::MAX);
+        let new = ended.into_iter().filter(Ended::is_span).map(|ended| {
+            CapturedSpan(match ended {
+                Ended::Ours(mut record) => record.take_span(),
+                Ended::Foreign(mut span) => {
+                    span::keep_last(&mut span.attributes);
+                    *span
+                }
+            })
+        });
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.spans.extend(new);
         // Two spans may begin in one tick of the clock; the one that ended later encloses the other.
-        spans.reverse();
-        spans.sort_by_key(|span| span.0.start_time);
-        spans
+        record.spans.sort_by_key(|span| (span.0.start_time, Reverse(span.0.end_time)));
+        record.spans.clone()
     }
 
     /// The only span of this name.
@@ -258,7 +273,10 @@ struct Record {
 }
 
 #[derive(Clone)]
-struct Recorder(Arc<Mutex<Record>>);
+struct Recorder {
+    record: Arc<Mutex<Record>>,
+    table: TableRef,
+}
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -268,18 +286,18 @@ impl std::fmt::Debug for Recorder {
 
 impl Recorder {
     fn add(&self, write: impl FnOnce(&mut Record)) {
-        write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        write(&mut self.record.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl SpanProcessor for Recorder {
-    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        span::stranger_begins(span.span_context().span_id(), context, &self.table);
+    }
 
-    fn on_end(&self, mut span: SpanData) {
-        if !span::is_discarded(&span) {
-            span::keep_last(&mut span.attributes);
-            self.add(|record| record.spans.push(CapturedSpan(span)));
-        }
+    fn on_end(&self, span: SpanData) {
+        span::stranger_ends(span.span_context.span_id(), &self.table);
+        self.table.hand_in_foreign(span);
     }
 
     fn force_flush(&self) -> OTelSdkResult {

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use opentelemetry::{Array, StringValue, Value};
+use opentelemetry::{Array, KeyValue, StringValue, Value};
+
+use crate::span::Attributes;
 
 /// A value that a span attribute can hold.
 ///
@@ -32,11 +34,23 @@ use opentelemetry::{Array, StringValue, Value};
 pub trait AttributeValue {
     /// The value, copied; `None` records nothing.
     fn to_value(&self) -> Option<Value>;
+
+    /// Puts the value among those of a span that is being described. A text is copied into memory that is there.
+    #[doc(hidden)]
+    fn describe(&self, key: &'static str, attributes: &mut Attributes) {
+        if let Some(value) = self.to_value() {
+            attributes.push(key, value);
+        }
+    }
 }
 
 impl<T: AttributeValue + ?Sized> AttributeValue for &T {
     fn to_value(&self) -> Option<Value> {
         (**self).to_value()
+    }
+
+    fn describe(&self, key: &'static str, attributes: &mut Attributes) {
+        (**self).describe(key, attributes);
     }
 }
 
@@ -44,11 +58,21 @@ impl<T: AttributeValue> AttributeValue for Option<T> {
     fn to_value(&self) -> Option<Value> {
         self.as_ref().and_then(AttributeValue::to_value)
     }
+
+    fn describe(&self, key: &'static str, attributes: &mut Attributes) {
+        if let Some(value) = self {
+            value.describe(key, attributes);
+        }
+    }
 }
 
 impl AttributeValue for str {
     fn to_value(&self) -> Option<Value> {
-        Some(Value::String(StringValue::from(kept(self))))
+        Some(Value::String(StringValue::from(kept(self).into_owned())))
+    }
+
+    fn describe(&self, key: &'static str, attributes: &mut Attributes) {
+        attributes.push_text(key, self);
     }
 }
 
@@ -56,22 +80,49 @@ impl AttributeValue for str {
 const LONGEST_TEXT: usize = 64 << 10;
 
 /// What is recorded of a text.
-pub(crate) fn kept<'a>(text: impl Into<Cow<'a, str>>) -> String {
+pub(crate) fn kept<'a>(text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
     const REST: &str = "…";
     let text = text.into();
     if text.len() <= LONGEST_TEXT {
-        return text.into_owned();
+        return text;
     }
     let mut end = LONGEST_TEXT - REST.len();
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    [&text[..end], REST].concat()
+    Cow::Owned([&text[..end], REST].concat())
+}
+
+/// The memory that attributes hold, about.
+pub(crate) fn held(attributes: &[KeyValue]) -> usize {
+    size_of_val(attributes)
+        + attributes
+            .iter()
+            .map(|attribute| attribute.key.as_str().len() + held_by(&attribute.value))
+            .sum::<usize>()
+}
+
+/// What a value holds beside itself.
+pub(crate) fn held_by(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.as_str().len(),
+        Value::Array(Array::Bool(list)) => size_of_val(&**list),
+        Value::Array(Array::I64(list)) => size_of_val(&**list),
+        Value::Array(Array::F64(list)) => size_of_val(&**list),
+        Value::Array(Array::String(list)) => {
+            size_of_val(&**list) + list.iter().map(|text| text.as_str().len()).sum::<usize>()
+        }
+        _ => 0,
+    }
 }
 
 impl AttributeValue for String {
     fn to_value(&self) -> Option<Value> {
         self.as_str().to_value()
+    }
+
+    fn describe(&self, key: &'static str, attributes: &mut Attributes) {
+        attributes.push_text(key, self);
     }
 }
 
@@ -82,6 +133,10 @@ macro_rules! pointers {
             impl AttributeValue for $ty {
                 fn to_value(&self) -> Option<Value> {
                     (**self).to_value()
+                }
+
+                fn describe(&self, key: &'static str, attributes: &mut Attributes) {
+                    attributes.push_text(key, self);
                 }
             }
         )+
@@ -116,13 +171,13 @@ pub trait ListItem: Sized {
 
 impl ListItem for String {
     fn list(items: &[Self]) -> Array {
-        Array::String(items.iter().map(|item| StringValue::from(kept(item))).collect())
+        Array::String(items.iter().map(|item| StringValue::from(kept(item).into_owned())).collect())
     }
 }
 
 impl ListItem for &str {
     fn list(items: &[Self]) -> Array {
-        Array::String(items.iter().map(|item| StringValue::from(kept(*item))).collect())
+        Array::String(items.iter().map(|item| StringValue::from(kept(*item).into_owned())).collect())
     }
 }
 

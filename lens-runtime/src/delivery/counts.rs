@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// ```
 /// use lens_runtime::Counts;
 ///
-/// let counts = Counts { made: 10, exported: 5, rejected: 1, failed: 1, refused: 1, in_doubt: 1 };
+/// let counts =
+///     Counts { made: 10, exported: 5, rejected: 1, failed: 1, refused: 1, in_doubt: 1, left_out: 90 };
 /// assert_eq!((counts.pending(), counts.lost()), (1, 3));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub struct Counts {
     pub refused: u64,
     /// Records that were sent and not answered, in time or at all. The receiver may have them.
     pub in_doubt: u64,
+    /// Spans of annotated calls that were asked for and left out, by a sampler, by a share (`group@0.1`) or because
+    /// of their step. They are none of those that were made.
+    pub left_out: u64,
 }
 
 impl Counts {
@@ -60,7 +64,15 @@ impl Tally {
         let failed = self.failed.load(Ordering::Acquire);
         let refused = self.refused.load(Ordering::Acquire);
         let in_doubt = self.in_doubt.load(Ordering::Acquire);
-        Counts { made: self.made.load(Ordering::Acquire), exported, rejected, failed, refused, in_doubt }
+        Counts {
+            made: self.made.load(Ordering::Acquire),
+            exported,
+            rejected,
+            failed,
+            refused,
+            in_doubt,
+            left_out: 0,
+        }
     }
 }
 

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::item::Item;
 use super::room::Room;
+use super::source::Source;
 use crate::export::{Body, Encoder};
 use crate::summary::Phases;
 
@@ -18,25 +18,20 @@ use crate::summary::Phases;
 const BATCH: usize = 1024;
 
 /// The records of a lane, until they are bodies that wait to be delivered.
-pub(super) struct Intake<T> {
-    pub(super) records: mpsc::UnboundedReceiver<T>,
+pub(super) struct Intake<S: Source> {
+    pub(super) records: S,
     pub(super) encoder: Encoder,
     pub(super) room: Arc<Room>,
     pub(super) phases: Phases,
-    batch: Vec<T>,
+    batch: Vec<S::Item>,
     /// When the batch becomes a body though it is not full: none is waiting for company for long.
     encode_at: Instant,
     linger: Duration,
     bodies: VecDeque<Body>,
 }
 
-impl<T: Item> Intake<T> {
-    pub(super) fn new(
-        records: mpsc::UnboundedReceiver<T>,
-        encoder: Encoder,
-        linger: Duration,
-        room: Arc<Room>,
-    ) -> Self {
+impl<S: Source> Intake<S> {
+    pub(super) fn new(records: S, encoder: Encoder, linger: Duration, room: Arc<Room>) -> Self {
         Self {
             records,
             encoder,
@@ -57,7 +52,11 @@ impl<T: Item> Intake<T> {
             }
             tokio::select! {
                 biased;
-                () = sleep_until(self.encode_at), if !self.batch.is_empty() => self.encode(),
+                () = sleep_until(self.encode_at), if !self.batch.is_empty() => {
+                    let room = BATCH - self.batch.len();
+                    self.records.take_ready(&mut self.batch, room);
+                    self.encode();
+                }
                 taken = self.take() => if taken == 0 {
                     self.encode();
                     return self.bodies.pop_front();
@@ -76,7 +75,7 @@ impl<T: Item> Intake<T> {
     /// Takes what there is now. The number of bodies that wait.
     pub(super) async fn all(&mut self) -> usize {
         // What others add meanwhile is not part of it, or it might never end.
-        let mut queued = self.records.len();
+        let mut queued = self.records.waiting();
         while queued > 0 {
             match self.take().await {
                 0 => break,
@@ -89,11 +88,13 @@ impl<T: Item> Intake<T> {
 
     /// No records will come; those that are there are looked at and not made bodies of.
     pub(super) fn give_up(&mut self) {
-        while let Ok(item) = self.records.try_recv() {
-            self.batch.push(item);
-        }
-        for item in std::mem::take(&mut self.batch) {
-            item.sum_up(&mut self.phases);
+        loop {
+            for item in std::mem::take(&mut self.batch) {
+                item.sum_up(&mut self.phases);
+            }
+            if self.records.take_ready(&mut self.batch, BATCH) == 0 {
+                break;
+            }
         }
         self.bodies.clear();
     }
@@ -101,7 +102,7 @@ impl<T: Item> Intake<T> {
     /// Takes some records, and says how many; none if there will be none any more.
     async fn take(&mut self) -> usize {
         let before = self.batch.len();
-        let taken = self.records.recv_many(&mut self.batch, BATCH - before).await;
+        let taken = self.records.take(&mut self.batch, BATCH - before).await;
         if before == 0 {
             self.encode_at = Instant::now() + self.linger;
         }
@@ -116,11 +117,8 @@ impl<T: Item> Intake<T> {
             return;
         }
         let batch = std::mem::take(&mut self.batch);
-        for item in &batch {
-            item.sum_up(&mut self.phases);
-        }
         let held = batch.iter().map(Item::bytes).sum();
-        for body in T::encode(batch, &self.encoder) {
+        for body in S::Item::encode(batch, &self.encoder, &mut self.phases) {
             self.room.add(body.bytes.len());
             self.bodies.push_back(body);
         }

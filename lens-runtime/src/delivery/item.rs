@@ -1,12 +1,11 @@
 //! What travels in a lane, and how much memory does it hold?
 
+use opentelemetry::InstrumentationScope;
 use opentelemetry::logs::AnyValue;
-use opentelemetry::{Array, InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::logs::SdkLogRecord;
-use opentelemetry_sdk::trace::SpanData;
 
 use crate::export::{Body, Encoder};
-use crate::span;
+use crate::span::{self, Ended, TableRef};
 use crate::summary::Phases;
 
 /// What travels in a lane.
@@ -17,38 +16,54 @@ pub(crate) trait Item: Sized + Send + 'static {
     fn bytes(&self) -> usize;
     /// Whether it gets the last of the room.
     const MAY_FILL: bool;
-    /// The batch in the form in which it leaves.
-    fn encode(batch: Vec<Self>, encoder: &Encoder) -> Vec<Body>;
-    /// Adds it to the table of the run's phases.
-    fn sum_up(&self, _phases: &mut Phases) {}
+    /// The batch in the form in which it leaves. What it tells of the run's phases is added to their table.
+    fn encode(batch: Vec<Self>, encoder: &Encoder, phases: &mut Phases) -> Vec<Body>;
+    /// Adds it to the table of the run's phases, and nothing else.
+    fn sum_up(self, _phases: &mut Phases) {}
 }
 
-impl Item for SpanData {
+impl Item for Ended {
     const MAY_FILL: bool = false;
 
     fn records(&self) -> u64 {
-        1
+        u64::from(self.is_span())
     }
 
     fn bytes(&self) -> usize {
-        let events = self.events.iter().map(|event| size_of_val(event) + attributes(&event.attributes));
-        let links = self.links.iter().map(|link| size_of_val(link) + attributes(&link.attributes));
-        size_of::<Self>()
-            + self.name.len()
-            + attributes(&self.attributes)
-            + events.sum::<usize>()
-            + links.sum::<usize>()
+        Ended::bytes(self)
     }
 
-    fn encode(mut batch: Vec<Self>, encoder: &Encoder) -> Vec<Body> {
-        for span in &mut batch {
-            span::keep_last(&mut span.attributes);
+    fn encode(batch: Vec<Self>, encoder: &Encoder, phases: &mut Phases) -> Vec<Body> {
+        let mut spans = Vec::with_capacity(batch.len());
+        let mut records = Vec::with_capacity(batch.len());
+        for ended in batch {
+            let is_span = ended.is_span();
+            let span = match ended {
+                Ended::Ours(mut record) => {
+                    let span = record.take_span();
+                    records.push(record);
+                    span
+                }
+                Ended::Foreign(mut span) => {
+                    span::keep_last(&mut span.attributes);
+                    *span
+                }
+            };
+            phases.add(&span);
+            if is_span {
+                spans.push(span);
+            }
         }
-        encoder.spans(&batch)
+        let bodies = encoder.spans(&spans);
+        TableRef::default().recycle(records);
+        bodies
     }
 
-    fn sum_up(&self, phases: &mut Phases) {
-        phases.add(self);
+    fn sum_up(self, phases: &mut Phases) {
+        match self {
+            Ended::Ours(mut record) => phases.add(&record.take_span()),
+            Ended::Foreign(span) => phases.add(&span),
+        }
     }
 }
 
@@ -68,7 +83,7 @@ impl Item for Log {
         size_of::<Self>() + record.body().map_or(0, any_value) + attributes.sum::<usize>()
     }
 
-    fn encode(batch: Vec<Self>, encoder: &Encoder) -> Vec<Body> {
+    fn encode(batch: Vec<Self>, encoder: &Encoder, _phases: &mut Phases) -> Vec<Body> {
         encoder.logs(&batch)
     }
 }
@@ -87,30 +102,8 @@ impl Item for Collection {
         self.iter().map(|body| body.bytes.len()).sum()
     }
 
-    fn encode(batch: Vec<Self>, _encoder: &Encoder) -> Vec<Body> {
+    fn encode(batch: Vec<Self>, _encoder: &Encoder, _phases: &mut Phases) -> Vec<Body> {
         batch.into_iter().flatten().collect()
-    }
-}
-
-fn attributes(attributes: &[KeyValue]) -> usize {
-    size_of_val(attributes)
-        + attributes
-            .iter()
-            .map(|attribute| attribute.key.as_str().len() + value(&attribute.value))
-            .sum::<usize>()
-}
-
-/// What a value holds beside itself.
-fn value(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.as_str().len(),
-        Value::Array(Array::Bool(list)) => size_of_val(&**list),
-        Value::Array(Array::I64(list)) => size_of_val(&**list),
-        Value::Array(Array::F64(list)) => size_of_val(&**list),
-        Value::Array(Array::String(list)) => {
-            size_of_val(&**list) + list.iter().map(|text| text.as_str().len()).sum::<usize>()
-        }
-        _ => 0,
     }
 }
 

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::counts::Tally;
 use super::intake::Intake;
-use super::item::Item;
 use super::patience::{LAST_ATTEMPTS, Patience};
 use super::room::Room;
+use super::source::Source;
 use super::trouble::Trouble;
 use crate::export::{Body, Exporter, Failure, Retry, Sink, Written};
 use crate::signal::Signal;
@@ -27,8 +27,8 @@ pub(super) enum Order {
 }
 
 /// The thread's end of a lane.
-pub(super) struct Lane<T> {
-    intake: Intake<T>,
+pub(super) struct Lane<S: Source> {
+    intake: Intake<S>,
     orders: Orders,
     sink: Sink,
     tally: Arc<Tally>,
@@ -37,10 +37,10 @@ pub(super) struct Lane<T> {
     last_attempts: u32,
 }
 
-impl<T: Item> Lane<T> {
+impl<S: Source> Lane<S> {
     pub(super) fn new(
         signal: Signal,
-        records: mpsc::UnboundedReceiver<T>,
+        records: S,
         orders: mpsc::UnboundedReceiver<Order>,
         exporter: Exporter,
         tally: Arc<Tally>,

@@ -12,15 +12,18 @@ mod lane;
 mod meter;
 mod patience;
 mod room;
+mod source;
 mod trouble;
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
+use opentelemetry::trace::Span as _;
 use opentelemetry::{Context, InstrumentationScope};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord};
@@ -39,12 +42,13 @@ use crate::export::{Body, Exporter};
 use crate::late;
 use crate::process;
 use crate::signal::Signal;
-use crate::span;
+use crate::span::{self, Made, Outlet, TableRef};
 use crate::summary::Phases;
 use counts::{OpenCount, Tally};
 use item::{Collection, Item};
 use lane::{Lane, Order};
 use room::Room;
+use source::{Desk, SpanSource};
 
 thread_local! {
     /// Whether this is a thread of the delivery. Its context suppresses telemetry, but whoever makes a context of
@@ -63,7 +67,7 @@ pub(crate) struct Delivery {
     /// The process that has the thread.
     process: u32,
     open: Arc<OpenCount>,
-    spans: Entrance<SpanData>,
+    spans: SpanEntrance,
     logs: Entrance<Log>,
     metrics: Entrance<Collection>,
 }
@@ -75,6 +79,17 @@ struct Entrance<T> {
     orders: mpsc::UnboundedSender<Order>,
     tally: Arc<Tally>,
     room: Arc<Room>,
+}
+
+/// The same for spans, which wait in the table in which they were made.
+#[derive(Clone, Debug)]
+struct SpanEntrance {
+    era: u64,
+    orders: mpsc::UnboundedSender<Order>,
+    tally: Arc<Tally>,
+    desk: Arc<Desk>,
+    /// The lane ends with it.
+    _program: mpsc::UnboundedSender<Infallible>,
 }
 
 impl<T> Clone for Entrance<T> {
@@ -106,10 +121,10 @@ impl Delivery {
     ///
     /// # Errors
     /// If the system gives no thread, or no runtime.
-    pub(crate) fn start(exporters: [Exporter; 3], queue_bytes: usize) -> std::io::Result<Self> {
+    pub(crate) fn start(exporters: [Exporter; 3], queue_bytes: usize, era: u64) -> std::io::Result<Self> {
         let [traces, metrics, logs] = exporters;
         let room = Arc::new(Room::new(queue_bytes));
-        let (spans, span_lane) = lane(Signal::Traces, traces, &room);
+        let (spans, span_lane) = span_lane(traces, &room, era);
         let (metrics, metric_lane) = lane(Signal::Metrics, metrics, &room);
         let (logs, log_lane) = lane(Signal::Logs, logs, &room);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -128,9 +143,18 @@ impl Delivery {
         Ok(Self { process: process::generation(), open: Arc::default(), spans, logs, metrics })
     }
 
+    /// Where spans go that end.
+    pub(crate) fn outlet(&self) -> Arc<dyn Outlet> {
+        Arc::clone(&self.spans.desk) as _
+    }
+
     pub(crate) fn counts(&self, signal: Signal) -> Counts {
         match signal {
-            Signal::Traces => self.spans.tally.read(),
+            Signal::Traces => {
+                let counts = self.spans.tally.read();
+                let Made { made, refused, left_out } = TableRef::default().made(self.spans.era);
+                Counts { made: counts.made + made, refused: counts.refused + refused, left_out, ..counts }
+            }
             Signal::Metrics => self.metrics.tally.read(),
             Signal::Logs => self.logs.tally.read(),
         }
@@ -181,9 +205,10 @@ fn left_until(deadline: std::time::Instant) -> Duration {
 }
 
 impl SpanProcessor for Delivery {
-    fn on_start(&self, _span: &mut Span, _context: &Context) {
+    fn on_start(&self, span: &mut Span, context: &Context) {
         if !is_ours() {
             self.open.begins();
+            span::stranger_begins(span.span_context().span_id(), context, &TableRef::default());
         }
     }
 
@@ -191,8 +216,9 @@ impl SpanProcessor for Delivery {
         if is_ours() {
             return;
         }
-        if self.open.ends() && !self.is_elsewhere() && !span::is_discarded(&span) {
-            self.spans.offer(span);
+        if self.open.ends() && !self.is_elsewhere() {
+            span::stranger_ends(span.span_context.span_id(), &TableRef::default());
+            TableRef::default().hand_in_foreign(span);
         }
     }
 
@@ -255,10 +281,24 @@ impl PushMetricExporter for MetricCourier {
     }
 }
 
-fn lane<T: Item>(signal: Signal, exporter: Exporter, room: &Arc<Room>) -> (Entrance<T>, Lane<T>) {
+fn lane<T: Item>(
+    signal: Signal,
+    exporter: Exporter,
+    room: &Arc<Room>,
+) -> (Entrance<T>, Lane<mpsc::UnboundedReceiver<T>>) {
     let (queue, records) = mpsc::unbounded_channel();
     let (orders, ordered) = mpsc::unbounded_channel();
     let tally = Arc::new(Tally::default());
     let lane = Lane::new(signal, records, ordered, exporter, Arc::clone(&tally), Arc::clone(room));
     (Entrance { queue, orders, tally, room: Arc::clone(room) }, lane)
+}
+
+fn span_lane(exporter: Exporter, room: &Arc<Room>, era: u64) -> (SpanEntrance, Lane<SpanSource>) {
+    let (program, end_of_program) = mpsc::unbounded_channel();
+    let (orders, ordered) = mpsc::unbounded_channel();
+    let tally = Arc::new(Tally::default());
+    let desk = Arc::new(Desk::new(Arc::clone(room)));
+    let records = SpanSource { era, desk: Arc::clone(&desk), program: end_of_program, is_closed: false };
+    let lane = Lane::new(Signal::Traces, records, ordered, exporter, Arc::clone(&tally), Arc::clone(room));
+    (SpanEntrance { era, orders, tally, desk, _program: program }, lane)
 }

@@ -14,6 +14,10 @@ impl Room {
         Self { held: AtomicUsize::new(0), limit }
     }
 
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Takes room for something new. Of the last quarter only what `may_fill` gets any, so that a burst of spans
     /// leaves some for the metrics and the log lines that tell of it.
     pub(super) fn take(&self, bytes: usize, may_fill: bool) -> bool {

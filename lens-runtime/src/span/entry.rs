@@ -1,36 +1,23 @@
 //! What does an annotation say of a call that is about to begin?
 
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use opentelemetry::Context;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt as _};
-use opentelemetry::{Context, KeyValue};
 
-use super::{Call, Open, Scope, Unsettled};
+use super::record::Record;
+use super::{Call, Open, RETIRED, Scope, Told, Unsettled};
 use crate::ambient;
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
-use crate::pipeline::{self, Pipeline};
+use crate::outcome::Outcome;
+use crate::pipeline::{self, For};
+use crate::process;
 use crate::value::AttributeValue;
 
 /// A call about to begin, while the annotation describes it.
 pub struct Entry {
-    pub(super) pipeline: Arc<Pipeline>,
-    pub(super) group: &'static SpanGroup,
-    pub(super) spans: bool,
-    pub(super) attributes: Vec<KeyValue>,
-    pub(super) step: Option<u64>,
-    pub(super) model_call: Option<Box<ModelCall>>,
-    pub(super) of_span: OfSpan,
-}
-
-/// What an annotation may say of its span and rarely does.
-#[derive(Default)]
-pub(super) struct OfSpan {
-    pub(super) kind: Option<SpanKind>,
-    pub(super) counts_as: CountsAs,
-    pub(super) parent: Option<SpanContext>,
-    pub(super) links: Vec<Link>,
+    pub(super) open: Box<Open>,
 }
 
 /// What the time of a span counts as.
@@ -43,103 +30,147 @@ pub(super) enum CountsAs {
     Umbrella,
 }
 
-#[expect(clippy::boxed_local, reason = "an expansion is smaller that holds no entry but a pointer to it")]
 impl Entry {
     /// What a call needs that is about to begin; `None` if it is not recorded after all. Out of line, so that
     /// a call that is off pays for none of it with its stack frame.
     #[cold]
     #[inline(never)]
-    pub(crate) fn begin(group: &'static SpanGroup) -> Option<Box<Self>> {
-        let wanted = group.wanted();
-        let (pipeline, spans) = pipeline::for_call(group, wanted)?;
+    pub(crate) fn begin(group: &'static SpanGroup) -> Option<Self> {
+        let For { whose, spans, metrics } = pipeline::for_call(group, group.wanted())?;
         // Where the context is gone, the thread is ending.
         if ambient::with(Context::is_telemetry_suppressed) != Some(false) {
             return None;
         }
-        let spans = spans && pipeline.tracer.is_some();
-        Some(Box::new(Self {
-            pipeline,
+        let retired =
+            RETIRED.try_with(|retired| retired.try_borrow_mut().ok().and_then(|mut some| some.pop()));
+        let new = |record: Box<Record>| Open {
+            whose,
+            process: process::generation(),
             group,
-            spans,
-            attributes: Vec::new(),
-            step: None,
+            name: "",
+            wants_metrics: metrics,
+            began: record.began,
+            began_at: None,
+            took: None,
+            record: Some(record),
+            ticket: None,
+            has_span: spans,
+            context: None,
             model_call: None,
-            of_span: OfSpan::default(),
-        }))
+            settled: None,
+            told: Told::Type,
+            unsettled: Unsettled::Cancelled,
+            is_discarded: false,
+            step: None,
+            counts_as: CountsAs::ItsGroup,
+            parent: None,
+        };
+        let open = match retired.ok().flatten() {
+            Some(mut retired) => {
+                let record = retired.record.take().unwrap_or_else(Record::new);
+                *retired = new(record);
+                retired
+            }
+            None => Box::new(new(Record::new())),
+        };
+        Some(Self { open })
     }
 
     /// Begins the call, now, in a scope whose value is looked at.
     #[cold]
     #[inline(never)]
-    pub fn scope(self: Box<Self>, name: &'static str) -> Scope {
-        Scope::new((*self).open(name), Unsettled::Panic)
+    pub fn scope(self, name: &'static str) -> Scope {
+        let (open, context) = self.open(name);
+        Scope::new(open, context, Unsettled::Panic)
+    }
+
+    /// The same for a call that goes on when the scope ends.
+    #[cold]
+    #[inline(never)]
+    pub fn lasting(self, name: &'static str) -> Scope {
+        let (mut open, context) = self.open(name);
+        open.context.clone_from(&context);
+        Scope::new(open, context, Unsettled::Panic)
     }
 
     /// Begins the call, now, in a scope whose value is not looked at.
     #[cold]
     #[inline(never)]
-    pub fn guard(self: Box<Self>, name: &'static str) -> Scope {
+    pub fn guard(self, name: &'static str) -> Scope {
         let was_panicking = std::thread::panicking();
-        Scope::new((*self).open(name), Unsettled::PerhapsPanic { was_panicking })
+        let (open, context) = self.open(name);
+        Scope::new(open, context, Unsettled::PerhapsPanic { was_panicking })
     }
 
     /// Begins the call, now, without a scope.
     #[cold]
     #[inline(never)]
-    pub fn call(self: Box<Self>, name: &'static str) -> Call {
-        Call(Some(Box::new((*self).open(name))))
+    pub fn call(self, name: &'static str) -> Call {
+        let (mut open, context) = self.open(name);
+        open.context = context;
+        Call(Some(open))
     }
 
-    fn open(self, name: &'static str) -> Open {
-        Open::new(self, name, SystemTime::now())
+    /// Records a call that is over.
+    pub(crate) fn interval(mut self, name: &'static str, began_at: SystemTime, took: Duration) {
+        self.open.began_at = Some(began_at);
+        self.open.took = Some(took);
+        self.open.settled = Some(Outcome::Ok);
+        drop(self.call(name));
     }
 
     /// Whether there is a span to hold attributes.
     pub fn has_span(&self) -> bool {
-        self.spans
+        self.open.has_span
+    }
+
+    /// What is known of the call so far.
+    fn record(&mut self) -> &mut Record {
+        self.open.record.get_or_insert_with(Record::new)
     }
 
     /// Sets an attribute of the span.
     #[cold]
     #[inline(never)]
     pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
-        self.attributes.extend(value.to_value().map(|value| KeyValue::new(key, value)));
+        value.describe(key, &mut self.record().attributes);
     }
 
     /// The number of the training step that begins here. A number that is negative is none.
     pub fn step(&mut self, number: impl TryInto<u64>) {
-        self.step = number.try_into().ok();
+        self.open.step = number.try_into().ok();
     }
 
     /// The span's kind.
     pub fn kind(&mut self, kind: SpanKind) {
-        self.of_span.kind = Some(kind);
+        self.record().kind = kind;
     }
 
     /// What the span's time counts as, instead of what its group says.
     pub fn bucket(&mut self, bucket: Bucket) {
-        self.of_span.counts_as = CountsAs::Bucket(bucket);
+        self.open.counts_as = CountsAs::Bucket(bucket);
     }
 
     /// The span encloses others, though its group is one of leaves: it has no bucket.
     pub fn umbrella(&mut self) {
-        self.of_span.counts_as = CountsAs::Umbrella;
+        self.open.counts_as = CountsAs::Umbrella;
     }
 
     /// The span's parent, instead of the current one.
     pub fn parent(&mut self, parent: &(impl SpanRef + ?Sized)) {
-        self.of_span.parent = parent.span_context();
+        self.open.parent = parent.span_context().map(Box::new);
     }
 
     /// Spans that this one has to do with.
     pub fn links<I: IntoIterator<Item: SpanRef>>(&mut self, spans: I) {
         let contexts = spans.into_iter().filter_map(|span| span.span_context());
-        self.of_span.links.extend(contexts.map(|context| Link::new(context, Vec::new(), 0)));
+        let links = contexts.map(|context| Link::new(context, Vec::new(), 0));
+        self.record().links.links.extend(links);
     }
 
     /// The model that is called.
     pub fn model_call(&mut self) -> &mut ModelCall {
-        self.model_call.get_or_insert_default()
+        self.open.model_call.get_or_insert_default()
     }
 }
 

@@ -1,110 +1,518 @@
-//! Which spans are open?
+//! Where are the calls that are open, and the spans that wait to be delivered?
+//!
+//! In one table, in shards, so that threads rarely wait for one another: a call's record is put into its shard when
+//! the call begins, and is moved behind those that ended when it ends. Nobody else runs while a shard is locked, no
+//! code of the program's above all.
 //!
 //! A span is exported when it ends, so that of one which lasts as long as the run nobody would know before, and of
 //! a run that is killed never: its children would have no parent. So those that have been open for a while are
 //! announced, and those that are open at a shutdown are ended by it.
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry::logs::{AnyValue, LogRecord as _, Logger, Severity};
-use opentelemetry::trace::{SpanId, TraceContextExt as _};
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _};
+use opentelemetry_sdk::trace::{SpanData, SpanLimits};
 use slab::Slab;
 
-use crate::{semconv, step};
+use super::handle::Found;
+use super::record::{End, Fate, Record};
+use crate::value::held;
+use crate::{clock, process, semconv};
 
 /// Threads that begin and end spans at once rarely wait for one another.
 const SHARDS: usize = 16;
 
-/// The open spans of a pipeline.
-#[derive(Default)]
-pub(crate) struct OpenSpans([Mutex<Slab<OpenSpan>>; SHARDS]);
+/// So many spans of a shard do not wait until it is time to look for them.
+const MANY: usize = 512;
+
+/// How many empty records a shard keeps, to be used again.
+const SPARE: usize = 1024;
+
+/// Which table? That of the process, or a test's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableRef(Option<Arc<Table>>);
+
+impl TableRef {
+    /// A table of its own, of which everything that ends is kept until it is taken.
+    pub(crate) fn of_test() -> Self {
+        let table = Table::new();
+        table.open(0, None, SpanLimits::default());
+        Self(Some(Arc::new(table)))
+    }
+}
+
+impl Deref for TableRef {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        match &self.0 {
+            Some(table) => table,
+            None => of_process(),
+        }
+    }
+}
+
+/// The table of this process: another one in a process that was forked, since a thread that is not in it may have
+/// held a lock.
+fn of_process() -> &'static Table {
+    struct Link {
+        table: Table,
+        next: OnceLock<Box<Link>>,
+    }
+    impl Link {
+        const fn new() -> Self {
+            Self { table: Table::new(), next: OnceLock::new() }
+        }
+    }
+    static FIRST: Link = Link::new();
+    let mut link = &FIRST;
+    for _ in 0..process::generation() {
+        link = link.next.get_or_init(|| Box::new(Link::new()));
+    }
+    &link.table
+}
+
+pub(crate) struct Table {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Whether whoever takes the spans does not look for any, and wants to be told of the next one.
+    is_asleep: AtomicBool,
+    /// Within which call the open spans of others are.
+    strangers: Mutex<Option<HashMap<SpanId, Found>>>,
+}
+
+struct Shard {
+    /// Of which telemetry its spans are.
+    era: u64,
+    /// Where the spans go that end; before and after telemetry nowhere, and none begin.
+    exit: Option<Arc<dyn Outlet>>,
+    limits: Option<SpanLimits>,
+    open: Slab<Box<Record>>,
+    ended: VecDeque<Ended>,
+    spare: Vec<Box<Record>>,
+    made: u64,
+    refused: u64,
+    left_out: u64,
+    /// Room that was taken and not used yet.
+    room: usize,
+}
+
+/// Who takes spans that ended, and says for how many there is room.
+pub(crate) trait Outlet: Send + Sync {
+    /// Takes room for so many bytes, or more, and says how many that are; none if there is no room.
+    fn room(&self, bytes: usize) -> usize;
+    /// Gives room back.
+    fn give_back(&self, bytes: usize);
+    /// There is something to be taken.
+    fn wake(&self);
+}
+
+/// A span that ended, or the call of one that was left out.
+pub(crate) enum Ended {
+    Ours(Box<Record>),
+    Foreign(Box<SpanData>),
+}
 
 /// A place in the table.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
-    shard: usize,
-    key: usize,
+    shard: u32,
+    key: u32,
+    /// Which of the calls that had this place.
+    id: SpanId,
 }
 
-/// A span that has begun and not ended.
-#[derive(Clone)]
-pub(super) struct OpenSpan {
-    /// In which it is the current span.
-    pub(super) context: Context,
-    pub(super) parent: SpanId,
-    pub(super) name: &'static str,
-    pub(super) group: &'static str,
-    pub(super) began: Instant,
-    pub(super) began_at: SystemTime,
-    pub(super) is_announced: bool,
+/// What became of a call that ended.
+pub(super) enum Closed {
+    /// It was ended already.
+    Gone,
+    /// It is where it belongs. Here is memory for another one.
+    Done(Option<Box<Record>>),
+    /// There is more to say about it: it has to be handed in.
+    Taken(Box<Record>),
 }
 
-impl OpenSpans {
-    pub(super) fn add(&self, span: OpenSpan) -> Ticket {
-        let shard = own_shard();
-        Ticket { shard, key: self.shard(shard).insert(span) }
-    }
+/// How many spans there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Made {
+    pub(crate) made: u64,
+    pub(crate) refused: u64,
+    pub(crate) left_out: u64,
+}
 
-    pub(super) fn remove(&self, ticket: &Ticket) {
-        let span = self.shard(ticket.shard).try_remove(ticket.key);
-        // The user's values in its context may be dropped here, so that the lock must not be held any more.
-        drop(span);
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Table")
     }
+}
 
-    /// Ends the spans that are open, those that began last first.
-    pub(crate) fn end_all(&self, reason: &'static str) {
-        // Whoever is within one of them takes it out of the table, so that it is only looked at here.
-        let mut open = self.take_notes(|span| Some(span.clone()));
-        open.sort_by_key(|span| Reverse(span.began));
-        for OpenSpan { context, began, began_at, .. } in open {
-            let span = context.span();
-            let why = KeyValue::new(semconv::TRUNCATED_REASON, reason);
-            span.add_event(semconv::TRUNCATED, vec![why]);
-            span.set_attribute(KeyValue::new(semconv::TRUNCATED, true));
-            span.end_with_timestamp(began_at + began.elapsed());
+impl Table {
+    const fn new() -> Self {
+        Self {
+            shards: [const { Mutex::new(Shard::new()) }; SHARDS],
+            is_asleep: AtomicBool::new(true),
+            strangers: Mutex::new(None),
         }
+    }
+
+    /// Spans may begin from here on. What another telemetry left behind is gone.
+    pub(crate) fn open(&self, era: u64, exit: Option<Arc<dyn Outlet>>, limits: SpanLimits) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let spare = std::mem::take(&mut shard.spare);
+            let new = Shard { era, exit: exit.clone(), limits: Some(limits), spare, ..Shard::new() };
+            let before = std::mem::replace(&mut *shard, new);
+            drop(shard);
+            // What lies in contexts may be the program's, and make spans.
+            drop(before);
+        }
+        self.is_asleep.store(true, Ordering::Release);
+        *lock(&self.strangers) = None;
+    }
+
+    /// No span begins any more.
+    pub(crate) fn close(&self) {
+        for shard in &self.shards {
+            lock(shard).limits = None;
+        }
+    }
+
+    /// Puts the record of a call that begins into its place. `None` if telemetry is at its end.
+    pub(super) fn begin(&self, mut record: Box<Record>, id: SpanId) -> Result<Ticket, Box<Record>> {
+        let number = own_shard();
+        let mut shard = lock(&self.shards[number]);
+        let Some(limits) = shard.limits else { return Err(record) };
+        record.attributes.limit(limits.max_attributes_per_span);
+        if record.links.links.len() > limits.max_links_per_span as usize {
+            record.limit_links(&limits);
+        }
+        let key = shard.open.insert(record);
+        // There is no memory for more calls than the numbers are for.
+        Ok(Ticket { shard: number as u32, key: u32::try_from(key).unwrap_or(u32::MAX), id })
+    }
+
+    /// Looks at an open call.
+    pub(super) fn look<R>(
+        &self,
+        ticket: &Ticket,
+        look: impl FnOnce(&mut Record, &SpanLimits) -> R,
+    ) -> Option<R> {
+        let mut shard = self.shard(ticket);
+        let limits = shard.limits.unwrap_or_default();
+        shard.find(ticket).map(|record| look(record, &limits))
+    }
+
+    /// Ends a call; `finish` says whether it is taken out instead, because there is more to say.
+    pub(super) fn end(&self, ticket: &Ticket, finish: impl FnOnce(&mut Record) -> bool) -> Closed {
+        let mut shard = self.shard(ticket);
+        if shard.find(ticket).is_none() {
+            return Closed::Gone;
+        }
+        let mut record = shard.open.remove(ticket.key as usize);
+        if finish(&mut record) {
+            return Closed::Taken(record);
+        }
+        let record = shard.hand_in(record);
+        let spare = record.or_else(|| shard.spare.pop());
+        self.tell(shard);
+        Closed::Done(spare)
+    }
+
+    /// Hands in the record of a call that was taken out.
+    pub(super) fn hand_in(&self, ticket: &Ticket, record: Box<Record>) -> Option<Box<Record>> {
+        let mut shard = self.shard(ticket);
+        let record = shard.hand_in(record);
+        self.tell(shard);
+        record
+    }
+
+    /// Takes a call back, as if it had not begun.
+    pub(super) fn discard(&self, ticket: &Ticket) -> Option<Box<Record>> {
+        let mut shard = self.shard(ticket);
+        shard.find(ticket)?;
+        Some(shard.open.remove(ticket.key as usize))
+    }
+
+    /// Takes a span in that others made.
+    pub(crate) fn hand_in_foreign(&self, span: SpanData) {
+        let mut shard = lock(&self.shards[own_shard()]);
+        match span.span_context.is_sampled() {
+            true => {
+                shard.made += 1;
+                shard.offer(Ended::Foreign(Box::new(span)));
+            }
+            false => shard.left_out += 1,
+        }
+        self.tell(shard);
+    }
+
+    /// Tells whoever takes the spans, where that is necessary.
+    fn tell(&self, shard: MutexGuard<'_, Shard>) {
+        let waiting = shard.ended.len();
+        if waiting > 0 && (waiting % MANY == 0 || self.is_asleep.load(Ordering::Acquire)) {
+            let exit = shard.exit.clone();
+            drop(shard);
+            if let Some(exit) = exit
+                && (self.is_asleep.swap(false, Ordering::AcqRel) || waiting % MANY == 0)
+            {
+                exit.wake();
+            }
+        }
+    }
+
+    /// Takes some of the spans of a telemetry that ended, and says how many.
+    pub(crate) fn take(&self, era: u64, into: &mut Vec<Ended>, most: usize) -> usize {
+        let before = into.len();
+        for shard in &self.shards {
+            let left = most - (into.len() - before);
+            if left == 0 {
+                break;
+            }
+            let mut shard = lock(shard);
+            if shard.era != era {
+                break;
+            }
+            let some = left.min(shard.ended.len());
+            into.extend(shard.ended.drain(..some));
+            if shard.ended.is_empty() && shard.room > 0 {
+                let room = std::mem::take(&mut shard.room);
+                if let Some(exit) = &shard.exit {
+                    exit.give_back(room);
+                }
+            }
+        }
+        into.len() - before
+    }
+
+    /// How many spans wait to be taken.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).ended.len()).sum()
+    }
+
+    /// Whoever takes the spans goes to sleep, and is told of the next one; not if there are some, of which it says so.
+    pub(crate) fn sleep(&self) -> bool {
+        self.is_asleep.store(true, Ordering::Release);
+        // Who hands one in from here on sees it, for both hold the lock of the shard.
+        let may_sleep = self.waiting() == 0;
+        if !may_sleep {
+            self.is_asleep.store(false, Ordering::Release);
+        }
+        may_sleep
+    }
+
+    /// Gives the memory of records back, to be used again.
+    pub(crate) fn recycle(&self, records: impl IntoIterator<Item = Box<Record>>) {
+        let mut records = records.into_iter().peekable();
+        for shard in &self.shards {
+            if records.peek().is_none() {
+                return;
+            }
+            let mut shard = lock(shard);
+            let free = SPARE.saturating_sub(shard.spare.len());
+            shard.spare.extend(records.by_ref().take(free));
+        }
+    }
+
+    /// How many spans of a telemetry there were.
+    pub(crate) fn made(&self, era: u64) -> Made {
+        self.shards.iter().map(lock).filter(|shard| shard.era == era).fold(Made::default(), |sum, shard| {
+            Made {
+                made: sum.made + shard.made,
+                refused: sum.refused + shard.refused,
+                left_out: sum.left_out + shard.left_out,
+            }
+        })
+    }
+
+    /// Ends the calls that are open, those that began last first.
+    pub(crate) fn end_all(&self, reason: &'static str) {
+        let mut open: Vec<_> =
+            self.shards.iter().flat_map(|shard| lock(shard).open.drain().collect::<Vec<_>>()).collect();
+        open.sort_by_key(|record| Reverse(record.began));
+        let now = Instant::now();
+        for mut record in open {
+            if record.end == End::Open {
+                record.end = End::At(now);
+                record.truncated = Some(reason);
+            }
+            record.end_of_sdk();
+            // What was counted of a model that is still at work.
+            record.hear();
+            let spare = lock(&self.shards[0]).hand_in(record);
+            drop(spare);
+        }
+        self.tell(lock(&self.shards[0]));
     }
 
     /// Announces, once each, the spans that have been open for as long as this, parents first.
     pub(crate) fn announce(&self, for_at_least: Duration, logger: &impl Logger) {
-        let mut long = self.take_notes(|span| {
-            let is_due = !span.is_announced && span.began.elapsed() >= for_at_least;
-            span.is_announced |= is_due;
-            is_due.then(|| span.clone())
-        });
+        let due = |record: &mut Record| {
+            let is_due = !record.is_announced && record.is_span() && record.began.elapsed() >= for_at_least;
+            record.is_announced |= is_due;
+            is_due.then(|| LongOpen::of(record))
+        };
+        let mut long: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|shard| {
+                lock(shard).open.iter_mut().filter_map(|(_, record)| due(record)).collect::<Vec<_>>()
+            })
+            .collect();
         long.sort_by_key(|span| span.began);
         for span in long {
             span.tell(logger);
         }
     }
 
-    /// Looks at every span, and brings away what is to be done without the lock.
-    fn take_notes(&self, note: impl Fn(&mut OpenSpan) -> Option<OpenSpan>) -> Vec<OpenSpan> {
-        (0..SHARDS)
-            .flat_map(|shard| {
-                self.shard(shard).iter_mut().filter_map(|(_, span)| note(span)).collect::<Vec<_>>()
-            })
-            .collect()
+    /// A span of somebody else's begins within a call.
+    pub(super) fn add_stranger(&self, id: SpanId, within: Found) {
+        lock(&self.strangers).get_or_insert_default().insert(id, within);
     }
 
-    fn shard(&self, shard: usize) -> MutexGuard<'_, Slab<OpenSpan>> {
-        self.0[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn stranger(&self, id: SpanId) -> Option<Found> {
+        lock(&self.strangers).as_ref()?.get(&id).cloned()
+    }
+
+    pub(super) fn remove_stranger(&self, id: SpanId) {
+        let was_within = lock(&self.strangers).as_mut().and_then(|strangers| strangers.remove(&id));
+        drop(was_within);
+    }
+
+    fn shard(&self, ticket: &Ticket) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[ticket.shard as usize % SHARDS])
     }
 }
 
-impl OpenSpan {
-    fn tell(&self, logger: &impl Logger) {
-        let span = self.context.span();
-        let ids = span.span_context();
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shard {
+    const fn new() -> Self {
+        Self {
+            era: 0,
+            exit: None,
+            limits: None,
+            open: Slab::new(),
+            ended: VecDeque::new(),
+            spare: Vec::new(),
+            made: 0,
+            refused: 0,
+            left_out: 0,
+            room: 0,
+        }
+    }
+
+    fn find(&mut self, ticket: &Ticket) -> Option<&mut Record> {
+        self.open
+            .get_mut(ticket.key as usize)
+            .filter(|record| record.id == ticket.id)
+            .map(|record| &mut **record)
+    }
+
+    /// Puts the record of a call that ended where it belongs. What belongs nowhere comes back empty.
+    fn hand_in(&mut self, mut record: Box<Record>) -> Option<Box<Record>> {
+        let is_span = match record.fate {
+            Fate::Kept if record.span.is_sampled() => true,
+            Fate::Kept | Fate::LeftOut => false,
+            Fate::None => {
+                record.clear();
+                return Some(record);
+            }
+        };
+        match is_span {
+            true => self.made += 1,
+            false => self.left_out += 1,
+        }
+        self.offer(Ended::Ours(record));
+        None
+    }
+
+    /// Keeps a span for whoever takes it, if there is room.
+    fn offer(&mut self, ended: Ended) {
+        if let Some(exit) = &self.exit {
+            let bytes = ended.bytes();
+            if self.room < bytes {
+                self.room += exit.room(bytes);
+            }
+            if self.room < bytes {
+                self.refused += u64::from(ended.is_span());
+                return;
+            }
+            self.room -= bytes;
+        }
+        self.ended.push_back(ended);
+    }
+}
+
+impl Ended {
+    /// The memory that it holds, about.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Ours(record) => record.bytes(),
+            Self::Foreign(span) => bytes_of(span),
+        }
+    }
+
+    /// Whether it is a span, and no call of which there is none.
+    pub(crate) fn is_span(&self) -> bool {
+        match self {
+            Self::Ours(record) => record.fate == Fate::Kept && record.span.is_sampled(),
+            Self::Foreign(_) => true,
+        }
+    }
+}
+
+fn bytes_of(span: &SpanData) -> usize {
+    let events = span.events.iter().map(|event| size_of_val(event) + held(&event.attributes));
+    let links = span.links.iter().map(|link| size_of_val(link) + held(&link.attributes));
+    size_of::<SpanData>()
+        + span.name.len()
+        + held(&span.attributes)
+        + events.sum::<usize>()
+        + links.sum::<usize>()
+}
+
+/// What is announced of a span that has been open for long.
+struct LongOpen {
+    span: SpanContext,
+    parent: SpanId,
+    name: String,
+    group: &'static str,
+    began: Instant,
+    began_at: SystemTime,
+    step: Option<u64>,
+}
+
+impl LongOpen {
+    fn of(record: &Record) -> Self {
+        Self {
+            span: match &record.of_sdk {
+                Some(context) => context.span().span_context().clone(),
+                None => record.span.clone(),
+            },
+            parent: record.parent,
+            name: record.name.clone().into_owned(),
+            group: record.group.name(),
+            began: record.began,
+            began_at: record.began_at.unwrap_or_else(|| clock::wall(record.began)),
+            step: record.step,
+        }
+    }
+
+    fn tell(self, logger: &impl Logger) {
         let mut record = logger.create_log_record();
         record.set_event_name(semconv::SPAN_OPEN_EVENT);
         record.set_timestamp(SystemTime::now());
         record.set_severity_number(Severity::Info);
         record.set_severity_text("INFO");
-        record.set_trace_context(ids.trace_id(), ids.span_id(), Some(ids.trace_flags()));
+        record.set_trace_context(self.span.trace_id(), self.span.span_id(), Some(self.span.trace_flags()));
         record.add_attribute(semconv::PHASE, self.name);
         record.add_attribute(semconv::GROUP, self.group);
         let began_at = self.began_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -113,7 +521,7 @@ impl OpenSpan {
         if self.parent != SpanId::INVALID {
             record.add_attribute(semconv::SPAN_PARENT, self.parent.to_string());
         }
-        if let Some(number) = step::of(&self.context) {
+        if let Some(number) = self.step {
             let number = i64::try_from(number).unwrap_or(i64::MAX);
             record.add_attribute(semconv::ITERATION, AnyValue::Int(number));
         }

@@ -1,0 +1,138 @@
+//! From where does a lane get its records?
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{Notify, mpsc};
+
+use super::item::Item;
+use super::room::Room;
+use crate::clock;
+use crate::span::{Ended, Outlet, TableRef};
+
+/// Where the records of a lane come from.
+pub(super) trait Source {
+    type Item: Item;
+
+    /// Waits for records, and takes some. How many; none if there will be none any more.
+    async fn take(&mut self, into: &mut Vec<Self::Item>, most: usize) -> usize;
+
+    /// Takes some of those that are there.
+    fn take_ready(&mut self, into: &mut Vec<Self::Item>, most: usize) -> usize;
+
+    /// How many are there.
+    fn waiting(&self) -> usize;
+
+    /// No more are let in.
+    fn close(&mut self);
+}
+
+/// A queue.
+impl<T: Item> Source for mpsc::UnboundedReceiver<T> {
+    type Item = T;
+
+    async fn take(&mut self, into: &mut Vec<T>, most: usize) -> usize {
+        self.recv_many(into, most).await
+    }
+
+    fn take_ready(&mut self, into: &mut Vec<T>, most: usize) -> usize {
+        let before = into.len();
+        into.extend(std::iter::from_fn(|| self.try_recv().ok()).take(most));
+        into.len() - before
+    }
+
+    fn waiting(&self) -> usize {
+        self.len()
+    }
+
+    fn close(&mut self) {
+        self.close();
+    }
+}
+
+/// The process's table of spans, of which those that ended are looked for now and then: to tell of each would cost the
+/// program more than the span.
+pub(super) struct SpanSource {
+    pub(super) era: u64,
+    pub(super) desk: Arc<Desk>,
+    /// Ends with the program's end of the delivery.
+    pub(super) program: mpsc::UnboundedReceiver<Infallible>,
+    pub(super) is_closed: bool,
+}
+
+/// Where the table asks for room, and tells that there are spans.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) room: Arc<Room>,
+    is_closed: AtomicBool,
+    arrival: Notify,
+}
+
+/// A shard of the table takes so much room at once, or a part of a small room, and asks less often.
+const AT_ONCE: usize = 32 << 10;
+const PARTS: usize = 256;
+
+impl Desk {
+    pub(super) fn new(room: Arc<Room>) -> Self {
+        Self { room, is_closed: AtomicBool::new(false), arrival: Notify::new() }
+    }
+}
+
+impl Outlet for Desk {
+    fn room(&self, bytes: usize) -> usize {
+        if self.is_closed.load(Ordering::Acquire) {
+            return 0;
+        }
+        let more = bytes.max(AT_ONCE.min(self.room.limit() / PARTS));
+        match [more, bytes].into_iter().find(|bytes| self.room.take(*bytes, Ended::MAY_FILL)) {
+            Some(taken) => taken,
+            None => 0,
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.room.give(bytes);
+    }
+
+    fn wake(&self) {
+        self.arrival.notify_one();
+    }
+}
+
+impl Source for SpanSource {
+    type Item = Ended;
+
+    async fn take(&mut self, into: &mut Vec<Ended>, most: usize) -> usize {
+        loop {
+            let taken = self.take_ready(into, most);
+            if taken > 0 || self.is_closed {
+                return taken;
+            }
+            // As long as some wait for company, it is known when to look for more.
+            if into.is_empty() && !TableRef::default().sleep() {
+                continue;
+            }
+            tokio::select! {
+                () = self.desk.arrival.notified() => {}
+                gone = self.program.recv() => if gone.is_none() {
+                    self.close();
+                },
+            }
+        }
+    }
+
+    fn take_ready(&mut self, into: &mut Vec<Ended>, most: usize) -> usize {
+        clock::follow();
+        TableRef::default().take(self.era, into, most)
+    }
+
+    fn waiting(&self) -> usize {
+        TableRef::default().waiting()
+    }
+
+    fn close(&mut self) {
+        self.is_closed = true;
+        self.desk.is_closed.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,172 @@
+//! What does OpenTelemetry's API see of a call?
+//!
+//! A span in the context, on which everything works that works on one of the SDK's, from other threads too: what is
+//! set on it goes into the call's record, as long as the call lasts. A call without a span of its own, because its
+//! group is off, has its parent's ids there, and hands on to the parent what is set.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::time::SystemTime;
+
+use opentelemetry::trace::{Event, Link, Span, SpanContext, SpanId, Status, TraceContextExt as _};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::SpanLimits;
+
+use super::record::{End, Fate, Record};
+use super::table::{TableRef, Ticket};
+use crate::metrics::ModelCall;
+
+/// A call, as it lies in the context.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) span: SpanContext,
+    pub(super) call: Found,
+    /// The context around a call that has no span of its own.
+    pub(super) around: Option<Context>,
+}
+
+/// A call that was found, on whatever thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(super) table: TableRef,
+    pub(super) ticket: Ticket,
+}
+
+thread_local! {
+    /// Whether a handle that is asked anything is to say what call it is.
+    static IS_SOUGHT: Cell<bool> = const { Cell::new(false) };
+    static FOUND: RefCell<Option<Found>> = const { RefCell::new(None) };
+}
+
+impl Found {
+    /// The innermost annotated call of a context. OpenTelemetry's API does not show what lies in a context, but
+    /// asks it whether it is recording, and our handle takes the opportunity. A span of somebody else's that began
+    /// within a call is remembered in the table.
+    pub(crate) fn within(context: &Context, table: &TableRef) -> Option<Self> {
+        // The outermost call lies there by itself if there is no span around it, so that any span is within it.
+        let outermost = || context.get::<Self>().cloned();
+        if !context.has_active_span() {
+            return outermost();
+        }
+        let span = context.span();
+        IS_SOUGHT.try_with(|sought| sought.set(true)).ok()?;
+        let _told_otherwise = span.is_recording();
+        let _is_there = IS_SOUGHT.try_with(|sought| sought.set(false));
+        let own = FOUND.try_with(|found| found.borrow_mut().take()).ok().flatten();
+        own.or_else(|| table.stranger(span.span_context().span_id())).or_else(outermost)
+    }
+
+    /// Counts tokens of the call. Whether it is still open.
+    pub(crate) fn say(&self, tokens: impl FnOnce(&mut ModelCall)) {
+        self.table.look(&self.ticket, |record, _| tokens(record.said.get_or_insert_default()));
+    }
+
+    pub(super) fn is_left_out(&self) -> bool {
+        self.table.look(&self.ticket, |record, _| record.fate == Fate::LeftOut).unwrap_or(true)
+    }
+}
+
+/// A span of somebody else's begins: what is said within it is said of the call around it.
+pub(crate) fn stranger_begins(id: SpanId, context: &Context, table: &TableRef) {
+    if let Some(call) = Found::within(context, table) {
+        table.add_stranger(id, call);
+    }
+}
+
+/// It ends.
+pub(crate) fn stranger_ends(id: SpanId, table: &TableRef) {
+    table.remove_stranger(id);
+}
+
+impl Handle {
+    fn look<R>(&self, look: impl FnOnce(&mut Record, &SpanLimits) -> R) -> Option<R> {
+        self.call.table.look(&self.call.ticket, look)
+    }
+
+    /// Writes into the record of the span, if it is recording.
+    fn write(&self, write: impl FnOnce(&mut Record, &SpanLimits)) {
+        self.look(|record, limits| {
+            if record.is_recording() {
+                write(record, limits);
+            }
+        });
+    }
+}
+
+impl Span for Handle {
+    fn add_event_with_timestamp<T>(&mut self, name: T, timestamp: SystemTime, attributes: Vec<KeyValue>)
+    where
+        T: Into<Cow<'static, str>>,
+    {
+        match &self.around {
+            Some(context) => context.span().add_event_with_timestamp(name, timestamp, attributes),
+            None => {
+                let event = Event::new(name, timestamp, attributes, 0);
+                self.write(|record, limits| record.add_event(event, limits));
+            }
+        }
+    }
+
+    fn span_context(&self) -> &SpanContext {
+        &self.span
+    }
+
+    fn is_recording(&self) -> bool {
+        if IS_SOUGHT.try_with(Cell::get) == Ok(true) {
+            let call = self.call.clone();
+            let _is_there = FOUND.try_with(|found| found.replace(Some(call)));
+            return false;
+        }
+        match &self.around {
+            Some(context) => context.span().is_recording(),
+            None => self.look(|record, _| record.is_recording()).unwrap_or(false),
+        }
+    }
+
+    fn set_attribute(&mut self, attribute: KeyValue) {
+        match &self.around {
+            Some(context) => context.span().set_attribute(attribute),
+            None => {
+                self.write(|record, limits| record.attributes.set(attribute, limits.max_attributes_per_span))
+            }
+        }
+    }
+
+    fn set_status(&mut self, status: Status) {
+        match &self.around {
+            Some(context) => context.span().set_status(status),
+            None => self.write(|record, _| record.set_status(status)),
+        }
+    }
+
+    fn update_name<T>(&mut self, new_name: T)
+    where
+        T: Into<Cow<'static, str>>,
+    {
+        match &self.around {
+            Some(context) => context.span().update_name(new_name),
+            None => {
+                let name = new_name.into();
+                self.write(|record, _| record.name = name);
+            }
+        }
+    }
+
+    fn add_link(&mut self, span_context: SpanContext, attributes: Vec<KeyValue>) {
+        match &self.around {
+            Some(context) => context.span().add_link(span_context, attributes),
+            None => {
+                let link = Link::new(span_context, attributes, 0);
+                self.write(|record, limits| record.add_link(link, limits));
+            }
+        }
+    }
+
+    fn end_with_timestamp(&mut self, timestamp: SystemTime) {
+        match &self.around {
+            Some(context) => context.span().end_with_timestamp(timestamp),
+            // It goes nowhere before the call has ended, too: what is still counted then is counted of it.
+            None => self.write(|record, _| record.end = End::On(timestamp)),
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! What is known of a call, and what is the span of it?
+//!
+//! A record is written in place while the call lasts, and is turned into the SDK's form when it is delivered,
+//! on another thread. Its memory is used again: in the long run no call allocates any for its record.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant, SystemTime};
+
+use opentelemetry::trace::{Event, Link, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _};
+use opentelemetry::{Context, Key, KeyValue, StringValue, Value};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLimits, SpanLinks};
+
+use super::Told;
+use crate::clock;
+use crate::group::{Bucket, SpanGroup};
+use crate::groups;
+use crate::metrics::{self, ModelCall};
+use crate::outcome::Outcome;
+use crate::semconv;
+use crate::value::{held, held_by, kept};
+
+/// What is known of a call.
+pub(crate) struct Record {
+    /// Tells it from others that had its place in the table.
+    pub(super) id: SpanId,
+    /// The span that it is.
+    pub(super) span: SpanContext,
+    pub(super) parent: SpanId,
+    pub(super) parent_is_remote: bool,
+    pub(super) fate: Fate,
+    pub(super) name: Cow<'static, str>,
+    pub(super) kind: SpanKind,
+    pub(super) group: &'static SpanGroup,
+    pub(super) bucket: Option<Bucket>,
+    pub(super) step: Option<u64>,
+    pub(super) began: Instant,
+    /// If that is not for the clock to say.
+    pub(super) began_at: Option<SystemTime>,
+    pub(super) end: End,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) attributes: Attributes,
+    pub(super) status: Status,
+    pub(super) events: SpanEvents,
+    pub(super) links: SpanLinks,
+    /// What model was called, and what it took.
+    pub(super) model_call: Option<Box<ModelCall>>,
+    /// Tokens that were counted from within.
+    pub(super) said: Option<Box<ModelCall>>,
+    /// What ended it, if that was the end of telemetry.
+    pub(super) truncated: Option<&'static str>,
+    pub(super) is_announced: bool,
+    /// The context with its span, if that is the SDK's.
+    pub(super) of_sdk: Option<Context>,
+}
+
+/// What becomes of a call when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// A span.
+    Kept,
+    /// Nothing but a row in the table of the phases: its span was left out, by a sampler or by a share.
+    LeftOut,
+    /// Nothing: its group is off, or its span is the SDK's.
+    None,
+}
+
+/// When a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It has not.
+    Open,
+    At(Instant),
+    /// By the wall clock, as code of the program's said.
+    On(SystemTime),
+    After(Duration),
+}
+
+impl Record {
+    pub(super) fn new() -> Box<Self> {
+        Box::new(Self {
+            id: SpanId::INVALID,
+            span: SpanContext::NONE,
+            parent: SpanId::INVALID,
+            parent_is_remote: false,
+            fate: Fate::None,
+            name: Cow::Borrowed(""),
+            kind: SpanKind::Internal,
+            group: &groups::Job,
+            bucket: None,
+            step: None,
+            began: Instant::now(),
+            began_at: None,
+            end: End::Open,
+            outcome: None,
+            attributes: Attributes::default(),
+            status: Status::Unset,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            model_call: None,
+            said: None,
+            truncated: None,
+            is_announced: false,
+            of_sdk: None,
+        })
+    }
+
+    /// Empty again, with the memory that it has.
+    pub(super) fn clear(&mut self) {
+        // What is set anew for each call is not cleared: ids, name, group, step, beginning.
+        self.kind = SpanKind::Internal;
+        self.bucket = None;
+        self.began_at = None;
+        self.end = End::Open;
+        self.outcome = None;
+        self.attributes.clear();
+        self.status = Status::Unset;
+        if !self.events.events.is_empty() || self.events.dropped_count > 0 {
+            self.events = SpanEvents::default();
+        }
+        if !self.links.links.is_empty() || self.links.dropped_count > 0 {
+            self.links = SpanLinks::default();
+        }
+        self.model_call = None;
+        self.said = None;
+        self.truncated = None;
+        self.is_announced = false;
+        self.of_sdk = None;
+    }
+
+    pub(super) fn is_recording(&self) -> bool {
+        self.fate == Fate::Kept && self.end == End::Open
+    }
+
+    /// Whether there is a span of it, ours or the SDK's, that is not left out.
+    pub(super) fn is_span(&self) -> bool {
+        self.fate == Fate::Kept || self.of_sdk.is_some()
+    }
+
+    /// Whether something is known of a model.
+    pub(super) fn is_counted(&self) -> bool {
+        self.model_call.is_some() || self.said.is_some()
+    }
+
+    /// Takes over what more is known of the model.
+    pub(super) fn add(&mut self, call: Option<Box<ModelCall>>) {
+        match (&mut self.model_call, call) {
+            (Some(own), Some(call)) => own.add(*call),
+            (None, call) => self.model_call = call,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Takes over the tokens that were counted from within.
+    pub(super) fn hear(&mut self) {
+        let said = self.said.take();
+        self.add(said);
+    }
+
+    /// Ends its span, if that is the SDK's.
+    pub(super) fn end_of_sdk(&mut self) {
+        let Some(context) = self.of_sdk.take() else { return };
+        let span = context.span();
+        if let Some(reason) = self.truncated {
+            span.add_event(semconv::TRUNCATED, vec![KeyValue::new(semconv::TRUNCATED_REASON, reason)]);
+        }
+        span.set_attributes(self.own_at_last());
+        span.set_status(std::mem::take(&mut self.status));
+        span.end_with_timestamp(self.ended_at(self.started_at()));
+    }
+
+    pub(super) fn limit_links(&mut self, limits: &SpanLimits) {
+        let most = limits.max_links_per_span as usize;
+        self.links.dropped_count +=
+            u32::try_from(self.links.links.len().saturating_sub(most)).unwrap_or(u32::MAX);
+        self.links.links.truncate(most);
+    }
+
+    pub(super) fn started_at(&self) -> SystemTime {
+        self.began_at.unwrap_or_else(|| clock::wall(self.began))
+    }
+
+    fn ended_at(&self, start: SystemTime) -> SystemTime {
+        match self.end {
+            End::Open => start,
+            End::At(at) => clock::wall(at),
+            End::On(time) => time,
+            End::After(took) => start.checked_add(took).unwrap_or(start),
+        }
+    }
+
+    /// The memory that it holds, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let events = self.events.iter().map(|event| size_of_val(event) + held(&event.attributes));
+        let links = self.links.iter().map(|link| size_of_val(link) + held(&link.attributes));
+        size_of::<Self>() + self.attributes.bytes() + events.sum::<usize>() + links.sum::<usize>()
+    }
+
+    /// How the call ended, of which `told` is said.
+    pub(super) fn close(&mut self, outcome: Outcome, told: Told, end: End) {
+        if self.end == End::Open {
+            self.end = end;
+        }
+        self.outcome = Some(outcome);
+        let is_hidden = matches!((outcome, &told), (Outcome::Error(_), Told::Nothing));
+        if outcome.error_type().is_none() || is_hidden {
+            return;
+        }
+        self.set_status(match (outcome, told) {
+            (Outcome::Panic, _) => Status::error("panic"),
+            (_, Told::Text(text)) => Status::error(text),
+            (_, Told::Type | Told::Nothing) => Status::error(""),
+        });
+        if let Outcome::Error(_) | Outcome::Panic = outcome {
+            self.attributes.error_type = outcome.error_type();
+        }
+    }
+
+    pub(super) fn set_status(&mut self, status: Status) {
+        // Their order is OpenTelemetry's: what the program called well stays so.
+        if status > self.status {
+            self.status = status;
+        }
+    }
+
+    pub(super) fn add_event(&mut self, event: Event, limits: &SpanLimits) {
+        let mut event = event;
+        match self.events.events.len() < limits.max_events_per_span as usize {
+            false => self.events.dropped_count += 1,
+            true => {
+                event.dropped_attributes_count += cut(&mut event.attributes, limits.max_attributes_per_event);
+                self.events.events.push(event);
+            }
+        }
+    }
+
+    pub(super) fn add_link(&mut self, mut link: Link, limits: &SpanLimits) {
+        match self.links.links.len() < limits.max_links_per_span as usize {
+            false => self.links.dropped_count += 1,
+            true => {
+                link.dropped_attributes_count += cut(&mut link.attributes, limits.max_attributes_per_link);
+                self.links.links.push(link);
+            }
+        }
+    }
+
+    /// The attributes that Lens knows when a call begins.
+    pub(super) fn own_at_first(&self) -> impl Iterator<Item = KeyValue> {
+        let model = self.model_call.as_ref().map(|call| {
+            [
+                (semconv::GEN_AI_OPERATION_NAME, &call.operation),
+                (semconv::GEN_AI_PROVIDER_NAME, &call.provider),
+                (semconv::GEN_AI_REQUEST_MODEL, &call.model),
+            ]
+            .map(|(key, text)| text.as_ref().map(|text| KeyValue::new(key, text.clone())))
+        });
+        [
+            Some(KeyValue::new(semconv::GROUP, self.group.name())),
+            self.bucket.map(|bucket| KeyValue::new(semconv::BUCKET, bucket.as_str())),
+            self.step.map(|number| KeyValue::new(semconv::ITERATION, saturated(number))),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(model.into_iter().flatten().flatten())
+    }
+
+    /// The attributes that Lens knows when a call has ended.
+    pub(super) fn own_at_last(&self) -> impl Iterator<Item = KeyValue> {
+        let outcome = self.outcome.map(|outcome| KeyValue::new(semconv::OUTCOME, outcome.as_str()));
+        let error = self.attributes.error_type.map(|name| KeyValue::new(semconv::ERROR_TYPE, name));
+        let tokens = self.model_call.as_ref().map(|call| {
+            [
+                (semconv::GEN_AI_USAGE_INPUT_TOKENS, metrics::sum(&call.input)),
+                (semconv::GEN_AI_USAGE_OUTPUT_TOKENS, metrics::sum(&call.output)),
+            ]
+            .map(|(key, sum)| sum.map(|sum| KeyValue::new(key, saturated(sum))))
+        });
+        let truncated = self.truncated.map(|_| KeyValue::new(semconv::TRUNCATED, true));
+        [outcome, error].into_iter().flatten().chain(tokens.into_iter().flatten().flatten()).chain(truncated)
+    }
+
+    /// The attributes that are known when a call begins, and those that the program gave it. Of two values for one
+    /// key, the program's.
+    pub(super) fn take_attributes(&mut self) -> Vec<KeyValue> {
+        let mut attributes = Vec::with_capacity(self.attributes.list.len() + MOST_OF_OURS);
+        attributes.extend(self.own_at_first().filter(|own| !self.attributes.has(&own.key)));
+        attributes.extend(self.attributes.drain());
+        attributes
+    }
+
+    /// The span of it. What is taken out of it is not cleared.
+    pub(crate) fn take_span(&mut self) -> SpanData {
+        let start_time = self.started_at();
+        let end_time = self.ended_at(start_time);
+        let mut events = std::mem::take(&mut self.events);
+        if let Some(reason) = self.truncated {
+            let why = vec![KeyValue::new(semconv::TRUNCATED_REASON, reason)];
+            events.events.push(Event::new(semconv::TRUNCATED, end_time, why, 0));
+        }
+        // Of two values for one key, what was found out at the end wins over the program's.
+        let last: Vec<_> = self.own_at_last().collect();
+        let mut attributes = self.take_attributes();
+        attributes.retain(|user| last.iter().all(|own| own.key != user.key));
+        attributes.extend(last);
+        SpanData {
+            span_context: std::mem::replace(&mut self.span, SpanContext::NONE),
+            parent_span_id: self.parent,
+            parent_span_is_remote: self.parent_is_remote,
+            span_kind: self.kind.clone(),
+            name: std::mem::take(&mut self.name),
+            start_time,
+            end_time,
+            attributes,
+            dropped_attributes_count: self.attributes.dropped,
+            events,
+            links: std::mem::take(&mut self.links),
+            status: std::mem::take(&mut self.status),
+            instrumentation_scope: metrics::scope(),
+        }
+    }
+}
+
+/// Sets an attribute of a span of the SDK's. Its processors are the program's, so that no lock must be held.
+pub(super) fn set_attribute_of_sdk(context: &Context, attribute: KeyValue) {
+    context.span().set_attribute(attribute);
+}
+
+fn saturated(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Drops what is too much, and says how many that were.
+fn cut(attributes: &mut Vec<KeyValue>, limit: u32) -> u32 {
+    let too_many = attributes.len().saturating_sub(limit as usize);
+    attributes.truncate(limit as usize);
+    u32::try_from(too_many).unwrap_or(u32::MAX)
+}
+
+/// How many attributes of a span are Lens's own, at the most.
+const MOST_OF_OURS: usize = 11;
+
+/// For how many attributes a record that is used again has memory.
+const MOST_KEPT: usize = 32;
+
+/// The attributes that the program gives a span.
+#[derive(Default)]
+pub struct Attributes {
+    list: Vec<(Key, Held)>,
+    /// The texts of those that were given once, one behind the other.
+    texts: String,
+    dropped: u32,
+    error_type: Option<&'static str>,
+}
+
+enum Held {
+    Value(Value),
+    /// A part of `texts`.
+    Text {
+        from: u32,
+        to: u32,
+    },
+}
+
+impl Attributes {
+    /// Sets an attribute when the span is described, of which no two have the same key.
+    pub(crate) fn push(&mut self, key: &'static str, value: Value) {
+        self.list.push((Key::from_static_str(key), Held::Value(value)));
+    }
+
+    /// The same for a text, which is copied without a place of its own.
+    pub(crate) fn push_text(&mut self, key: &'static str, text: &str) {
+        let text = kept(text);
+        let from = self.texts.len();
+        self.texts.push_str(&text);
+        match (u32::try_from(from), u32::try_from(self.texts.len())) {
+            (Ok(from), Ok(to)) => self.list.push((Key::from_static_str(key), Held::Text { from, to })),
+            _ => self.list.push((Key::from_static_str(key), Held::Value(Value::from(text.into_owned())))),
+        }
+    }
+
+    /// Sets an attribute at any time: it takes the place of one with its key.
+    pub(super) fn set(&mut self, attribute: KeyValue, limit: u32) {
+        let KeyValue { key, value, .. } = attribute;
+        let value = Held::Value(value);
+        match self.list.iter().position(|(own, _)| *own == key) {
+            Some(index) => self.list[index].1 = value,
+            None if self.list.len() < limit as usize => self.list.push((key, value)),
+            None => self.dropped += 1,
+        }
+    }
+
+    /// Drops what is too much.
+    pub(super) fn limit(&mut self, limit: u32) {
+        let limit = limit as usize;
+        if self.list.len() > limit {
+            self.dropped += u32::try_from(self.list.len() - limit).unwrap_or(u32::MAX);
+            self.list.truncate(limit);
+        }
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.list.iter().any(|(own, _)| own == key)
+    }
+
+    /// All of them, in order; of one key the last.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = KeyValue> {
+        for index in (1..self.list.len()).rev() {
+            let (before, from) = self.list.split_at(index);
+            if let Some(double) = before.iter().position(|(key, _)| *key == from[0].0) {
+                self.list.remove(double);
+            }
+        }
+        let texts = &self.texts;
+        self.list.drain(..).map(|(key, held)| {
+            let value = match held {
+                Held::Value(value) => value,
+                Held::Text { from, to } => {
+                    Value::String(StringValue::from(texts[from as usize..to as usize].to_owned()))
+                }
+            };
+            KeyValue::new(key, value)
+        })
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.texts.clear();
+        self.dropped = 0;
+        self.error_type = None;
+        // A span that was much larger than others leaves its memory.
+        self.list.shrink_to(MOST_KEPT);
+        self.texts.shrink_to(MOST_KEPT * 16);
+    }
+
+    fn bytes(&self) -> usize {
+        let value = |held: &Held| match held {
+            Held::Value(value) => held_by(value),
+            Held::Text { .. } => 0,
+        };
+        size_of_val(&*self.list)
+            + self.texts.len()
+            + self.list.iter().map(|(key, held)| key.as_str().len() + value(held)).sum::<usize>()
+    }
+}
