@@ -15,11 +15,22 @@ pub(crate) struct Ids;
 
 impl IdGenerator for Ids {
     fn new_trace_id(&self) -> TraceId {
-        TraceId::from(draw(|random| random.random_range(1..=u128::MAX)))
+        TraceId::from(draw(|random| not_zero(|| random.random::<u128>())))
     }
 
     fn new_span_id(&self) -> SpanId {
-        SpanId::from(draw(|random| random.random_range(1..=u64::MAX)))
+        SpanId::from(draw(|random| not_zero(|| random.random::<u64>())))
+    }
+}
+
+/// Zero is no id.
+#[inline]
+fn not_zero<T: Default + PartialEq>(mut draw: impl FnMut() -> T) -> T {
+    loop {
+        let drawn = draw();
+        if drawn != T::default() {
+            return drawn;
+        }
     }
 }
 

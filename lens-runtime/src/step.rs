@@ -8,8 +8,8 @@ use opentelemetry::propagation::text_map_propagator::FieldIter;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::{Context, KeyValue};
 
-use crate::ambient;
-use crate::semconv;
+use crate::group::Bucket;
+use crate::{ambient, semconv};
 
 /// The number of the training step in which the caller runs; `None` outside of one, or where the
 /// context was not handed on.
@@ -32,12 +32,26 @@ pub fn current_step() -> Option<u64> {
     ambient::with(of).flatten()
 }
 
-/// The number of a step beside the baggage, where it is found without reading text.
-struct Numbered(u64);
+/// Where in a run a context is: the step, beside the baggage, where it is found without reading text, and what leaf
+/// spans count as there.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Around {
+    pub(crate) step: Option<u64>,
+    pub(crate) counts_as: Option<Bucket>,
+}
+
+impl Around {
+    pub(crate) fn of(context: &Context) -> Self {
+        match context.get::<Self>() {
+            Some(around) => *around,
+            None => Self { step: of_baggage(context), counts_as: None },
+        }
+    }
+}
 
 /// The step of a context.
 pub(crate) fn of(context: &Context) -> Option<u64> {
-    context.get::<Numbered>().map(|step| step.0).or_else(|| of_baggage(context))
+    Around::of(context).step
 }
 
 fn of_baggage(context: &Context) -> Option<u64> {
@@ -46,7 +60,13 @@ fn of_baggage(context: &Context) -> Option<u64> {
 
 /// The context within step `number`.
 pub(crate) fn within(context: &Context, number: u64) -> Context {
-    context.with_baggage([KeyValue::new(semconv::ITERATION, number.to_string())]).with_value(Numbered(number))
+    let around = Around { step: Some(number), ..Around::of(context) };
+    context.with_baggage([KeyValue::new(semconv::ITERATION, number.to_string())]).with_value(around)
+}
+
+/// The context in which leaf spans count as `bucket`.
+pub(crate) fn counting_as(context: &Context, bucket: Bucket) -> Context {
+    context.with_value(Around { counts_as: Some(bucket), ..Around::of(context) })
 }
 
 /// Finds the step in a context whose baggage was read from a carrier.
@@ -57,8 +77,9 @@ impl TextMapPropagator for StepPropagator {
     fn inject_context(&self, _context: &Context, _injector: &mut dyn Injector) {}
 
     fn extract_with_context(&self, context: &Context, _extractor: &dyn Extractor) -> Context {
+        let around = Around::of(context);
         match of_baggage(context) {
-            Some(number) if of(context) != Some(number) => context.with_value(Numbered(number)),
+            step @ Some(_) if around.step != step => context.with_value(Around { step, ..around }),
             _ => context.clone(),
         }
     }

@@ -12,13 +12,14 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags
 use opentelemetry_sdk::trace::IdGenerator as _;
 
 use super::entry::CountsAs;
-use super::handle::{Found, Handle};
+use super::handle::{Found, Handle, Within};
 use super::record::{Fate, Record};
 use super::{Entry, Open, TableRef};
+use crate::ambient;
 use crate::group::Bucket;
 use crate::ids::Ids;
 use crate::pipeline::{self, Pipeline, Whose};
-use crate::{ambient, step};
+use crate::step::{self, Around};
 
 /// How a pipeline makes spans.
 pub(crate) struct Spans {
@@ -37,9 +38,6 @@ impl Spans {
         self.tracer.is_none()
     }
 }
-
-/// What leaf spans beneath count as, in the context.
-pub(super) struct BucketScope(Bucket);
 
 impl Entry {
     /// Begins the call, now. With the context for its body, if there is anything in it.
@@ -89,6 +87,9 @@ fn without_span(
     table: &TableRef,
     around: &Context,
 ) -> Option<Context> {
+    if around.is_telemetry_suppressed() {
+        return None;
+    }
     let scoped = scoped(open, around);
     let around = scoped.as_ref().unwrap_or(around);
     open.has_span = false;
@@ -97,7 +98,7 @@ fn without_span(
     Some(match around.has_active_span() {
         true => {
             let span = around.span().span_context().clone();
-            around.with_span(Handle { span, call, around: Some(around.clone()) })
+            around.with_span(Within { span, call, around: around.clone() })
         }
         false => around.with_value(call),
     })
@@ -110,10 +111,15 @@ fn with_span(
     table: &TableRef,
     around: &Context,
 ) -> Option<Context> {
+    if around.is_telemetry_suppressed() {
+        return None;
+    }
     let scoped = scoped(open, around);
     let around = scoped.as_ref().unwrap_or(around);
-    record.step = step::of(around);
-    record.bucket = bucket(open, around);
+    // What a group says of those beneath holds for itself, too, which has no bucket then.
+    let place = Around::of(around);
+    record.step = place.step;
+    record.bucket = bucket(open, place);
     let elsewhere = open.parent.take().map(|parent| around.with_remote_span_context(*parent));
     let parent = elsewhere.as_ref().unwrap_or(around);
     if let Some(tracer) = spans.and_then(|spans| spans.tracer.as_ref()) {
@@ -140,7 +146,7 @@ fn with_span(
     let span = SpanContext::new(trace_id, id, flags.with_sampled(is_kept), false, state);
     record.span = span.clone();
     let call = put(open, record, table, id)?;
-    Some(around.with_span(Handle { span, call, around: None }))
+    Some(around.with_span(Handle { span, call }))
 }
 
 /// The same with a span of the SDK's, which the program's own processors see.
@@ -172,20 +178,21 @@ fn with_span_of_sdk(
 
 /// The context around a call that changes what is beneath it.
 fn scoped(open: &Open, around: &Context) -> Option<Context> {
-    let numbered = open.step.map(|number| step::within(around, number));
-    match open.group.scope() {
-        Some(bucket) => Some(numbered.as_ref().unwrap_or(around).with_value(BucketScope(bucket))),
+    let (number, bucket) = (open.step, open.group.scope());
+    if number.is_none() && bucket.is_none() {
+        return None;
+    }
+    let numbered = number.map(|number| step::within(around, number));
+    match bucket {
+        Some(bucket) => Some(step::counting_as(numbered.as_ref().unwrap_or(around), bucket)),
         None => numbered,
     }
 }
 
 /// What the time of a span counts as: as its group says, unless a span around it says otherwise.
-fn bucket(open: &Open, around: &Context) -> Option<Bucket> {
+fn bucket(open: &Open, around: Around) -> Option<Bucket> {
     match open.counts_as {
-        CountsAs::ItsGroup => {
-            let scope = around.get::<BucketScope>().map(|scope| scope.0);
-            open.group.bucket().map(|own| scope.unwrap_or(own))
-        }
+        CountsAs::ItsGroup => open.group.bucket().map(|own| around.counts_as.unwrap_or(own)),
         CountsAs::Bucket(bucket) => Some(bucket),
         CountsAs::Umbrella => None,
     }
@@ -200,7 +207,8 @@ fn put(open: &mut Open, mut record: Box<Record>, table: &TableRef, id: SpanId) -
             Some(Found { table: table.clone(), ticket })
         }
         // Telemetry is at its end.
-        Err(record) => {
+        Err(mut record) => {
+            record.clear();
             open.record = Some(record);
             None
         }

@@ -7,7 +7,6 @@ use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt as _};
 
 use super::record::Record;
 use super::{Call, Open, RETIRED, Scope, Told, Unsettled};
-use crate::ambient;
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
 use crate::outcome::Outcome;
@@ -37,10 +36,6 @@ impl Entry {
     #[inline(never)]
     pub(crate) fn begin(group: &'static SpanGroup) -> Option<Self> {
         let For { whose, spans, metrics } = pipeline::for_call(group, group.wanted())?;
-        // Where the context is gone, the thread is ending.
-        if ambient::with(Context::is_telemetry_suppressed) != Some(false) {
-            return None;
-        }
         let retired =
             RETIRED.try_with(|retired| retired.try_borrow_mut().ok().and_then(|mut some| some.pop()));
         let new = |record: Box<Record>| Open {

@@ -16,13 +16,20 @@ use super::record::{End, Fate, Record};
 use super::table::{TableRef, Ticket};
 use crate::metrics::ModelCall;
 
-/// A call, as it lies in the context.
+/// The span of a call, as it lies in the context.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) span: SpanContext,
     pub(super) call: Found,
-    /// The context around a call that has no span of its own.
-    pub(super) around: Option<Context>,
+}
+
+/// A call without a span of its own, as it lies in the context.
+#[derive(Debug)]
+pub(super) struct Within {
+    /// The parent's.
+    pub(super) span: SpanContext,
+    pub(super) call: Found,
+    pub(super) around: Context,
 }
 
 /// A call that was found, on whatever thread.
@@ -61,6 +68,16 @@ impl Found {
         self.table.look(&self.ticket, |record, _| tokens(record.said.get_or_insert_default()));
     }
 
+    /// Whether a call is sought, and this is it.
+    fn is_sought(&self) -> bool {
+        let is_sought = IS_SOUGHT.try_with(Cell::get) == Ok(true);
+        if is_sought {
+            let found = self.clone();
+            let _is_there = FOUND.try_with(|place| place.replace(Some(found)));
+        }
+        is_sought
+    }
+
     pub(super) fn is_left_out(&self) -> bool {
         self.table.look(&self.ticket, |record, _| record.fate == Fate::LeftOut).unwrap_or(true)
     }
@@ -79,13 +96,9 @@ pub(crate) fn stranger_ends(id: SpanId, table: &TableRef) {
 }
 
 impl Handle {
-    fn look<R>(&self, look: impl FnOnce(&mut Record, &SpanLimits) -> R) -> Option<R> {
-        self.call.table.look(&self.call.ticket, look)
-    }
-
     /// Writes into the record of the span, if it is recording.
     fn write(&self, write: impl FnOnce(&mut Record, &SpanLimits)) {
-        self.look(|record, limits| {
+        self.call.table.look(&self.call.ticket, |record, limits| {
             if record.is_recording() {
                 write(record, limits);
             }
@@ -98,13 +111,8 @@ impl Span for Handle {
     where
         T: Into<Cow<'static, str>>,
     {
-        match &self.around {
-            Some(context) => context.span().add_event_with_timestamp(name, timestamp, attributes),
-            None => {
-                let event = Event::new(name, timestamp, attributes, 0);
-                self.write(|record, limits| record.add_event(event, limits));
-            }
-        }
+        let event = Event::new(name, timestamp, attributes, 0);
+        self.write(|record, limits| record.add_event(event, limits));
     }
 
     fn span_context(&self) -> &SpanContext {
@@ -112,61 +120,74 @@ impl Span for Handle {
     }
 
     fn is_recording(&self) -> bool {
-        if IS_SOUGHT.try_with(Cell::get) == Ok(true) {
-            let call = self.call.clone();
-            let _is_there = FOUND.try_with(|found| found.replace(Some(call)));
-            return false;
-        }
-        match &self.around {
-            Some(context) => context.span().is_recording(),
-            None => self.look(|record, _| record.is_recording()).unwrap_or(false),
-        }
+        !self.call.is_sought()
+            && self.call.table.look(&self.call.ticket, |record, _| record.is_recording()).unwrap_or(false)
     }
 
     fn set_attribute(&mut self, attribute: KeyValue) {
-        match &self.around {
-            Some(context) => context.span().set_attribute(attribute),
-            None => {
-                self.write(|record, limits| record.attributes.set(attribute, limits.max_attributes_per_span))
-            }
-        }
+        self.write(|record, limits| record.attributes.set(attribute, limits.max_attributes_per_span));
     }
 
     fn set_status(&mut self, status: Status) {
-        match &self.around {
-            Some(context) => context.span().set_status(status),
-            None => self.write(|record, _| record.set_status(status)),
-        }
+        self.write(|record, _| record.set_status(status));
     }
 
     fn update_name<T>(&mut self, new_name: T)
     where
         T: Into<Cow<'static, str>>,
     {
-        match &self.around {
-            Some(context) => context.span().update_name(new_name),
-            None => {
-                let name = new_name.into();
-                self.write(|record, _| record.name = name);
-            }
-        }
+        let name = new_name.into();
+        self.write(|record, _| record.name = name);
     }
 
     fn add_link(&mut self, span_context: SpanContext, attributes: Vec<KeyValue>) {
-        match &self.around {
-            Some(context) => context.span().add_link(span_context, attributes),
-            None => {
-                let link = Link::new(span_context, attributes, 0);
-                self.write(|record, limits| record.add_link(link, limits));
-            }
-        }
+        let link = Link::new(span_context, attributes, 0);
+        self.write(|record, limits| record.add_link(link, limits));
+    }
+
+    /// It goes nowhere before the call has ended, too: what is counted until then is counted of it.
+    fn end_with_timestamp(&mut self, timestamp: SystemTime) {
+        self.write(|record, _| record.end = End::On(timestamp));
+    }
+}
+
+/// What is set on it is set on the span around it.
+impl Span for Within {
+    fn add_event_with_timestamp<T>(&mut self, name: T, timestamp: SystemTime, attributes: Vec<KeyValue>)
+    where
+        T: Into<Cow<'static, str>>,
+    {
+        self.around.span().add_event_with_timestamp(name, timestamp, attributes);
+    }
+
+    fn span_context(&self) -> &SpanContext {
+        &self.span
+    }
+
+    fn is_recording(&self) -> bool {
+        !self.call.is_sought() && self.around.span().is_recording()
+    }
+
+    fn set_attribute(&mut self, attribute: KeyValue) {
+        self.around.span().set_attribute(attribute);
+    }
+
+    fn set_status(&mut self, status: Status) {
+        self.around.span().set_status(status);
+    }
+
+    fn update_name<T>(&mut self, new_name: T)
+    where
+        T: Into<Cow<'static, str>>,
+    {
+        self.around.span().update_name(new_name);
+    }
+
+    fn add_link(&mut self, span_context: SpanContext, attributes: Vec<KeyValue>) {
+        self.around.span().add_link(span_context, attributes);
     }
 
     fn end_with_timestamp(&mut self, timestamp: SystemTime) {
-        match &self.around {
-            Some(context) => context.span().end_with_timestamp(timestamp),
-            // It goes nowhere before the call has ended, too: what is still counted then is counted of it.
-            None => self.write(|record, _| record.end = End::On(timestamp)),
-        }
+        self.around.span().end_with_timestamp(timestamp);
     }
 }

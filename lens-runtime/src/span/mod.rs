@@ -291,7 +291,6 @@ impl Open {
             return;
         }
         let now = Instant::now();
-        let elapsed = self.took.unwrap_or_else(|| now.saturating_duration_since(self.began));
         let outcome = self.settled.unwrap_or_else(|| self.unsettled.outcome());
         let end = self.took.map_or(End::At(now), End::After);
         let told = std::mem::take(&mut self.told);
@@ -301,16 +300,16 @@ impl Open {
             is_counted || record.is_counted() || record.of_sdk.is_some()
         });
         match closed {
-            Closed::Gone => self.record_metrics(outcome, elapsed),
+            Closed::Gone => self.record_metrics(outcome, now),
             Closed::Done(spare) => {
                 self.record = spare;
-                self.record_metrics(outcome, elapsed);
+                self.record_metrics(outcome, now);
             }
             Closed::Taken(mut record) => {
                 record.add(self.model_call.take());
                 record.hear();
                 self.model_call = record.model_call.take();
-                self.record_metrics(outcome, elapsed);
+                self.record_metrics(outcome, now);
                 record.model_call = self.model_call.take();
                 record.end_of_sdk();
                 self.record = table.hand_in(&ticket, record);
@@ -318,10 +317,11 @@ impl Open {
         }
     }
 
-    fn record_metrics(&self, outcome: Outcome, elapsed: Duration) {
+    fn record_metrics(&self, outcome: Outcome, now: Instant) {
         if !self.wants_metrics {
             return;
         }
+        let elapsed = self.took.unwrap_or_else(|| now.saturating_duration_since(self.began));
         let record = |pipeline: &Pipeline| {
             if let Some(instruments) = &pipeline.instruments {
                 let seconds = elapsed.as_secs_f64();

@@ -23,6 +23,8 @@ use crate::value::{held, held_by, kept};
 pub(crate) struct Record {
     /// Tells it from others that had its place in the table.
     pub(super) id: SpanId,
+    /// The shard of the table that it is from, and where its memory goes back to.
+    pub(super) home: u8,
     /// The span that it is.
     pub(super) span: SpanContext,
     pub(super) parent: SpanId,
@@ -79,6 +81,7 @@ impl Record {
     pub(super) fn new() -> Box<Self> {
         Box::new(Self {
             id: SpanId::INVALID,
+            home: 0,
             span: SpanContext::NONE,
             parent: SpanId::INVALID,
             parent_is_remote: false,
@@ -192,7 +195,7 @@ impl Record {
     pub(crate) fn bytes(&self) -> usize {
         let events = self.events.iter().map(|event| size_of_val(event) + held(&event.attributes));
         let links = self.links.iter().map(|link| size_of_val(link) + held(&link.attributes));
-        size_of::<Self>() + self.attributes.bytes() + events.sum::<usize>() + links.sum::<usize>()
+        size_of::<Self>() + self.attributes.bytes + events.sum::<usize>() + links.sum::<usize>()
     }
 
     /// How the call ended, of which `told` is said.
@@ -349,7 +352,12 @@ pub struct Attributes {
     texts: String,
     dropped: u32,
     error_type: Option<&'static str>,
+    /// The memory that they hold, about.
+    bytes: usize,
 }
+
+/// The memory of an attribute, beside what its value holds.
+const ONE: usize = size_of::<(Key, Held)>() + 16;
 
 enum Held {
     Value(Value),
@@ -363,6 +371,7 @@ enum Held {
 impl Attributes {
     /// Sets an attribute when the span is described, of which no two have the same key.
     pub(crate) fn push(&mut self, key: &'static str, value: Value) {
+        self.bytes += ONE + held_by(&value);
         self.list.push((Key::from_static_str(key), Held::Value(value)));
     }
 
@@ -371,6 +380,7 @@ impl Attributes {
         let text = kept(text);
         let from = self.texts.len();
         self.texts.push_str(&text);
+        self.bytes += ONE + text.len();
         match (u32::try_from(from), u32::try_from(self.texts.len())) {
             (Ok(from), Ok(to)) => self.list.push((Key::from_static_str(key), Held::Text { from, to })),
             _ => self.list.push((Key::from_static_str(key), Held::Value(Value::from(text.into_owned())))),
@@ -380,10 +390,17 @@ impl Attributes {
     /// Sets an attribute at any time: it takes the place of one with its key.
     pub(super) fn set(&mut self, attribute: KeyValue, limit: u32) {
         let KeyValue { key, value, .. } = attribute;
+        let bytes = held_by(&value);
         let value = Held::Value(value);
         match self.list.iter().position(|(own, _)| *own == key) {
-            Some(index) => self.list[index].1 = value,
-            None if self.list.len() < limit as usize => self.list.push((key, value)),
+            Some(index) => {
+                self.bytes += bytes;
+                self.list[index].1 = value;
+            }
+            None if self.list.len() < limit as usize => {
+                self.bytes += bytes + ONE;
+                self.list.push((key, value));
+            }
             None => self.dropped += 1,
         }
     }
@@ -426,18 +443,9 @@ impl Attributes {
         self.texts.clear();
         self.dropped = 0;
         self.error_type = None;
+        self.bytes = 0;
         // A span that was much larger than others leaves its memory.
         self.list.shrink_to(MOST_KEPT);
         self.texts.shrink_to(MOST_KEPT * 16);
-    }
-
-    fn bytes(&self) -> usize {
-        let value = |held: &Held| match held {
-            Held::Value(value) => held_by(value),
-            Held::Text { .. } => 0,
-        };
-        size_of_val(&*self.list)
-            + self.texts.len()
-            + self.list.iter().map(|(key, held)| key.as_str().len() + value(held)).sum::<usize>()
     }
 }

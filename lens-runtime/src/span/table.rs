@@ -192,6 +192,7 @@ impl Table {
         if record.links.links.len() > limits.max_links_per_span as usize {
             record.limit_links(&limits);
         }
+        record.home = number as u8;
         let key = shard.open.insert(record);
         // There is no memory for more calls than the numbers are for.
         Ok(Ticket { shard: number as u32, key: u32::try_from(key).unwrap_or(u32::MAX), id })
@@ -236,7 +237,10 @@ impl Table {
     pub(super) fn discard(&self, ticket: &Ticket) -> Option<Box<Record>> {
         let mut shard = self.shard(ticket);
         shard.find(ticket)?;
-        Some(shard.open.remove(ticket.key as usize))
+        let mut record = shard.open.remove(ticket.key as usize);
+        drop(shard);
+        record.clear();
+        Some(record)
     }
 
     /// Takes a span in that others made.
@@ -306,16 +310,20 @@ impl Table {
         may_sleep
     }
 
-    /// Gives the memory of records back, to be used again.
-    pub(crate) fn recycle(&self, records: impl IntoIterator<Item = Box<Record>>) {
-        let mut records = records.into_iter().peekable();
-        for shard in &self.shards {
-            if records.peek().is_none() {
-                return;
-            }
+    /// Gives the memory of records back to the shards that they are from, to be used again.
+    pub(crate) fn recycle(&self, records: Vec<Box<Record>>) {
+        let mut of_shards: [Vec<Box<Record>>; SHARDS] = Default::default();
+        for mut record in records {
+            record.clear();
+            of_shards[usize::from(record.home) % SHARDS].push(record);
+        }
+        for (shard, mut records) in self.shards.iter().zip(of_shards) {
             let mut shard = lock(shard);
             let free = SPARE.saturating_sub(shard.spare.len());
-            shard.spare.extend(records.by_ref().take(free));
+            let too_many = records.split_off(free.min(records.len()));
+            shard.spare.append(&mut records);
+            drop(shard);
+            drop(too_many);
         }
     }
 
