@@ -207,6 +207,73 @@ fn errors_name_the_thing_the_value_its_origin_and_what_was_expected() {
 }
 
 #[test]
+fn a_word_of_span_groups_that_means_nothing_is_told() {
+    let expect = |text: &str, expected: &str| {
+        let found = error(&format!("telemetry:\n  span_groups: {text:?}\n"), &[], &[]);
+        let list = "; expected presets and groups out of default, per_step, all, advantage, checkpoint, data_plane, \
+                    data_processing, efficiency, evaluate, generation, job, logprob, model_init, per_prompt, \
+                    policy_update, reward, rollout, setup, step";
+        let found = found.strip_prefix("run.yaml:2:16: ").unwrap_or(&found).replace(list, "; expected …");
+        assert_eq!(found, expected, "{text}");
+    };
+    let unknown = |name: &str, within: &str, hint: &str| {
+        format!("unknown span group {name:?}{within} in telemetry.span_groups{hint}; expected …")
+    };
+    expect("all,-rolout", &unknown("rolout", " of \"-rolout\"", "; did you mean \"rollout\"?"));
+    expect("Rolout@0.1", &unknown("rolout", " of \"rolout@0.1\"", "; did you mean \"rollout\"?"));
+    expect("all@0.5,x@2", &unknown("x", " of \"x@2\"", ""));
+    expect("default,,job", &unknown("", "", ""));
+    expect("all,-", &unknown("", " of \"-\"", ""));
+    expect("@0.5", &unknown("", " of \"@0.5\"", ""));
+    expect("all,--job", &unknown("-job", " of \"--job\"", "; did you mean \"job\"?"));
+    expect("generation@1,5", &unknown("5", "", ""));
+    // What is no share never counts as a share of 1.
+    for (ratio, got) in [
+        ("", "nothing"),
+        ("x", "\"x\""),
+        ("nan", "\"nan\""),
+        ("inf", "\"inf\""),
+        ("1.5", "\"1.5\""),
+        ("1.0000001", "\"1.0000001\""),
+        ("10", "\"10\""),
+        ("1/10", "\"1/10\""),
+        ("0.1@0.1", "\"0.1@0.1\""),
+        ("50%", "\"50%\"; 50% is 0.5"),
+        ("0.5 %", "\"0.5 %\"; 0.5 % is 0.005"),
+        ("500%", "\"500%\""),
+        ("0", "\"0\"; \"-generation\" switches it off"),
+        ("-0.1", "\"-0.1\"; \"-generation\" switches it off"),
+        ("1e-400", "\"1e-400\"; \"-generation\" switches it off"),
+        ("0,1", "\"0\"; with a point it is generation@0.1"),
+        ("0,job", "\"0\"; \"-generation\" switches it off"),
+    ] {
+        let word = format!("generation@{}", ratio.split(',').next().unwrap());
+        expect(
+            &format!("job,generation@{ratio}"),
+            &format!(
+                "span group {word:?} in telemetry.span_groups: expected a share of more than 0 and at most 1, such as \
+                 generation@0.1, got {got}"
+            ),
+        );
+    }
+    expect(
+        "all,-per_step@0.5",
+        "span group \"-per_step@0.5\" in telemetry.span_groups: expected \"-per_step\", which switches it off, or \
+         \"per_step@0.5\", which keeps a share of it",
+    );
+    expect(
+        "-per_prompt",
+        "span group \"-per_prompt\" in telemetry.span_groups: expected words in front of it to take it away from, such \
+         as \"all,-per_prompt\"",
+    );
+    assert_eq!(
+        error("telemetry: {span_groups: ''}", &[], &[]),
+        "run.yaml:1:26: telemetry.span_groups: expected presets and groups, such as per_step, as a string, got the \
+         string \"\""
+    );
+}
+
+#[test]
 fn a_broken_file_is_told_with_its_line() {
     assert_eq!(
         error("policy: {}\ntelemetry:\n  enabled: [true\nother: 1\n", &[], &[]),

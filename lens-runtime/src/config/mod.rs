@@ -25,7 +25,7 @@ pub(crate) use setting::Setting;
 use setting::{Raw, quoted};
 
 use crate::error::{Error, did_you_mean};
-use crate::group::{Selection, SpanGroup, UnknownGroup};
+use crate::group::{Selection, SpanGroup};
 use crate::signal::Signal;
 
 /// The configuration of a run's telemetry.
@@ -42,7 +42,7 @@ use crate::signal::Signal;
 /// |---|---|---|---|
 /// | `enabled` | bool | `false` | whether anything is recorded; if not, no thread is started, no file written and no socket opened |
 /// | `service_name` | string | `rl-trainer` | `service.name` of the resource; `OTEL_SERVICE_NAME` overrules the file, an override on the command line overrules both |
-/// | `span_groups` | string | `default` | comma-separated presets (`default`, `per_step`, `all`) and groups whose spans are recorded, in any case |
+/// | `span_groups` | string | `default` | comma-separated presets (`default`, `per_step`, `all`) and groups whose spans are recorded, with `-` in front those that are not, and with `@` and a number behind those of which a share is kept, see below |
 /// | `traces_enabled` | bool | `true` | whether spans are recorded |
 /// | `metrics_enabled` | bool | `true` | whether metrics and the scalars of each step are recorded |
 /// | `logs_enabled` | bool | `false` | whether log lines are recorded, through [`Telemetry::log_layer`](crate::Telemetry::log_layer); with `otlp`, also whether the scalars of each step go as events besides their gauges |
@@ -58,6 +58,20 @@ use crate::signal::Signal;
 ///
 /// Later sources overrule earlier ones: default, file, environment (where a variable exists),
 /// override, code.
+///
+/// # Which spans are recorded
+///
+/// The words of `span_groups` are read from left to right, in any case, and the last one that names a group decides
+/// about it. A preset stands for each of its groups; `all` also for those that nobody has used yet.
+///
+/// | word | meaning |
+/// |---|---|
+/// | `generation`, `per_step` | the group is on, or each group of the preset |
+/// | `-generation`, `-per_step` | it is off; not as the first word |
+/// | `generation@0.1`, `all@0.01` | it is on, and this share of its spans is kept, more than 0 and up to 1 |
+///
+/// So `all,-per_prompt` is everything but the spans of single prompts, and `per_step,generation@0.1` keeps one in ten
+/// calls of the engine. Metrics count all of them.
 ///
 /// # Where OTLP goes
 ///
@@ -380,17 +394,8 @@ impl TelemetryConfig {
 
     /// Reads a `span_groups` text.
     pub(crate) fn selection(&self, span_groups: &Setting<String>) -> Result<Selection, Error> {
-        Selection::parse(&span_groups.value, &self.groups).map_err(|UnknownGroup { word, known }| {
-            let hint = did_you_mean(&word, known.iter().copied());
-            Error::invalid(
-                &span_groups.origin,
-                format!(
-                    "unknown span group {word:?} in telemetry.span_groups{hint}; expected presets and groups \
-                     out of {}",
-                    known.join(", ")
-                ),
-            )
-        })
+        Selection::parse(&span_groups.value, &self.groups)
+            .map_err(|wrong| Error::invalid(&span_groups.origin, wrong.told(" in telemetry.span_groups")))
     }
 
     /// Takes over what the environment says of these values.
