@@ -15,9 +15,7 @@ mod trace_state;
 pub use key::SampleKey;
 #[cfg_attr(not(test), expect(unused_imports, reason = "wired in with the span path"))]
 pub(crate) use key::{Key, randomness};
-#[expect(unused_imports, reason = "wired in with the configuration")]
 pub(crate) use sampler::{BuiltInSampler, Root};
-#[expect(unused_imports, reason = "wired in with the configuration")]
 pub(crate) use steps::Steps;
 #[expect(unused_imports, reason = "wired in with the span path")]
 pub(crate) use trace_state::{Draw, adjusted_count, explicit_randomness, thinned};

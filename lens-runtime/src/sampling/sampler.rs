@@ -25,6 +25,9 @@ pub(crate) enum Root {
 }
 
 impl BuiltInSampler {
+    /// What is used where nothing is said.
+    pub(crate) const DEFAULT: Self = Self { parent_based: true, root: Root::On };
+
     /// The name in OpenTelemetry's variable.
     pub(crate) const fn name(self) -> &'static str {
         match (self.parent_based, self.root) {
