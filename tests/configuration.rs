@@ -51,6 +51,7 @@ telemetry:
   enabled: true               # run.yaml:6:12
   service_name: \"rl-trainer\"  # default
   span_groups: \"Per_Step\"     # run.yaml:7:16
+  steps: \"all\"                # default
   traces_enabled: true        # default
   metrics_enabled: true       # run.yaml:8:20
   logs_enabled: false         # run.yaml:9:17
@@ -85,6 +86,7 @@ telemetry:
 fn the_effective_configuration_can_be_read_back() {
     let config = TelemetryConfig::from_yaml(RUN, "run.yaml")
         .unwrap()
+        .with_steps("1,5,10-20,100-")
         .with_service_name("a \"quoted\" name: # with all that YAML knows")
         .with_exporter(ExporterKind::Console);
     let values = |config: &TelemetryConfig| -> Vec<String> {
@@ -157,7 +159,7 @@ fn errors_name_the_thing_the_value_its_origin_and_what_was_expected() {
     expect(
         "span_group: all",
         "run.yaml:3:3: unknown key telemetry.span_group; did you mean \"span_groups\"?; expected one of enabled, \
-         service_name, span_groups, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
+         service_name, span_groups, steps, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
          file_mib, queue_mib, announce_after_s, vllm_native_tracing",
     );
     expect(
@@ -207,6 +209,229 @@ fn errors_name_the_thing_the_value_its_origin_and_what_was_expected() {
 }
 
 #[test]
+fn a_word_of_span_groups_that_means_nothing_is_told() {
+    let expect = |text: &str, expected: &str| {
+        let found = error(&format!("telemetry:\n  span_groups: {text:?}\n"), &[], &[]);
+        let list = "; expected presets and groups out of default, per_step, all, advantage, checkpoint, data_plane, \
+                    data_processing, efficiency, evaluate, generation, job, logprob, model_init, per_prompt, \
+                    policy_update, reward, rollout, setup, step";
+        let found = found.strip_prefix("run.yaml:2:16: ").unwrap_or(&found).replace(list, "; expected …");
+        assert_eq!(found, expected, "{text}");
+    };
+    let unknown = |name: &str, within: &str, hint: &str| {
+        format!("unknown span group {name:?}{within} in telemetry.span_groups{hint}; expected …")
+    };
+    expect("all,-rolout", &unknown("rolout", " of \"-rolout\"", "; did you mean \"rollout\"?"));
+    expect("Rolout@0.1", &unknown("rolout", " of \"rolout@0.1\"", "; did you mean \"rollout\"?"));
+    expect("all@0.5,x@2", &unknown("x", " of \"x@2\"", ""));
+    expect("default,,job", &unknown("", "", ""));
+    expect("all,-", &unknown("", " of \"-\"", ""));
+    expect("@0.5", &unknown("", " of \"@0.5\"", ""));
+    expect("all,--job", &unknown("-job", " of \"--job\"", "; did you mean \"job\"?"));
+    expect("generation@1,5", &unknown("5", "", ""));
+    // What is no share never counts as a share of 1.
+    for (ratio, got) in [
+        ("", "nothing"),
+        ("x", "\"x\""),
+        ("nan", "\"nan\""),
+        ("inf", "\"inf\""),
+        ("1.5", "\"1.5\""),
+        ("1.0000001", "\"1.0000001\""),
+        ("10", "\"10\""),
+        ("1/10", "\"1/10\""),
+        ("0.1@0.1", "\"0.1@0.1\""),
+        ("50%", "\"50%\"; 50% is 0.5"),
+        ("0.5 %", "\"0.5 %\"; 0.5 % is 0.005"),
+        ("500%", "\"500%\""),
+        ("0", "\"0\"; \"-generation\" switches it off"),
+        ("-0.1", "\"-0.1\"; \"-generation\" switches it off"),
+        ("1e-400", "\"1e-400\"; \"-generation\" switches it off"),
+        ("0,1", "\"0\"; with a point it is generation@0.1"),
+        ("0,job", "\"0\"; \"-generation\" switches it off"),
+    ] {
+        let word = format!("generation@{}", ratio.split(',').next().unwrap());
+        expect(
+            &format!("job,generation@{ratio}"),
+            &format!(
+                "span group {word:?} in telemetry.span_groups: expected a share of more than 0 and at most 1, such as \
+                 generation@0.1, got {got}"
+            ),
+        );
+    }
+    expect(
+        "all,-per_step@0.5",
+        "span group \"-per_step@0.5\" in telemetry.span_groups: expected \"-per_step\", which switches it off, or \
+         \"per_step@0.5\", which keeps a share of it",
+    );
+    expect(
+        "-per_prompt",
+        "span group \"-per_prompt\" in telemetry.span_groups: expected words in front of it to take it away from, such \
+         as \"all,-per_prompt\"",
+    );
+    assert_eq!(
+        error("telemetry: {span_groups: ''}", &[], &[]),
+        "run.yaml:1:26: telemetry.span_groups: expected presets and groups, such as per_step, as a string, got the \
+         string \"\""
+    );
+}
+
+#[test]
+fn steps_may_be_a_number_a_list_or_words() {
+    for text in ["all", "5", "0-", "1,5,10-20,100-", "every 10", "EVERY  10", "slowest 3 of 100", "'5'"] {
+        let config = TelemetryConfig::from_yaml(&format!("telemetry: {{steps: {text:?}}}"), "run.yaml");
+        let config = config.and_then(|config| {
+            let (overrides, _) = overrides(&[&format!("++telemetry.steps={text}")]);
+            config.with_overrides(&overrides)
+        });
+        let config = config.unwrap().with_enabled(false);
+        let shown = format!("steps: {:?}", text.trim_matches('\''));
+        assert!(config.to_string().contains(&shown), "{config}");
+        assert!(Telemetry::init_driver_in(config, &Environment::of_pairs([("", "")])).is_ok(), "{text}");
+    }
+    assert!(
+        TelemetryConfig::from_yaml("telemetry:\n  steps: 5\n", "")
+            .unwrap()
+            .to_string()
+            .contains("steps: \"5\"")
+    );
+}
+
+#[test]
+fn steps_that_mean_nothing_are_told() {
+    let expect = |text: &str, expected: &str| {
+        assert_eq!(
+            error(&format!("telemetry:\n  steps: {text}\n"), &[], &[]),
+            format!("run.yaml:2:10: telemetry.steps: {expected}")
+        );
+    };
+    let any = "expected all, steps and ranges such as \"1,5,10-20,100-\", \"every 10\" or \"slowest 3 of 100\", got";
+    expect("evry 10", &format!("{any} \"evry 10\"; did you mean \"every\"?"));
+    expect("all,1", &format!("{any} \"all,1\""));
+    expect("some", &format!("{any} \"some\""));
+    let every = "expected a whole number of at least 1 behind \"every\", such as \"every 10\", got";
+    expect("every", &format!("{every} nothing"));
+    expect("every 0", &format!("{every} \"0\""));
+    expect("every 1.5", &format!("{every} \"1.5\""));
+    expect("every 10 steps", &format!("{every} \"10 steps\""));
+    expect("every 99999999999999999999", &format!("{every} \"99999999999999999999\""));
+    let list = "expected a step or a range, such as 5, 10-20 or 100-, got";
+    expect("1,x", &format!("{list} \"x\""));
+    expect("1,,2", &format!("{list} nothing"));
+    expect("20-10", &format!("{list} \"20-10\", which ends before it begins"));
+    expect("'-5'", &format!("{list} \"-5\"; all up to 5 are 0-5"));
+    expect("-5", &format!("{list} \"-5\"; all up to 5 are 0-5"));
+    expect("'+5'", &format!("{list} \"+5\""));
+    expect("1-2-3", &format!("{list} \"1-2-3\""));
+    expect("10%", &format!("{list} \"10%\""));
+    let slowest = "expected two whole numbers behind \"slowest\", the first at least 1 and less than the second, such as \
+                   \"slowest 3 of 100\", got";
+    expect("slowest", &format!("{slowest} nothing"));
+    expect("slowest 3", &format!("{slowest} \"3\""));
+    expect("slowest 0 of 100", &format!("{slowest} \"0 of 100\""));
+    expect("slowest 100 of 100", &format!("{slowest} \"100 of 100\""));
+    expect("slowest 3 in 100", &format!("{slowest} \"3 in 100\""));
+    expect("slowest 1 of 4294967296", &format!("{slowest} \"1 of 4294967296\""));
+    expect("[1, 5]", "expected steps, such as \"every 10\", as a string, got a list");
+    expect("1.5", "expected steps, such as \"every 10\", as a string, got the number 1.5");
+    assert_eq!(
+        error("", &["++telemetry.steps=every 0"], &[]),
+        format!("override ++telemetry.steps=every 0: telemetry.steps: {every} \"0\"")
+    );
+}
+
+/// The error of variables that matter only while telemetry is on.
+fn error_while_on(variables: &[(&str, &str)]) -> String {
+    let config = TelemetryConfig::default().with_enabled(true);
+    match Telemetry::init_driver_in(config, &Environment::of_pairs(variables.iter().copied())) {
+        Ok(_) => panic!("expected an error of {variables:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_sampler_that_means_nothing_is_told() {
+    const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
+    const ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
+    let known = "; expected one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
+                 parentbased_traceidratio";
+    for (name, problem) in [
+        (
+            "parentbased_traceidrato",
+            "unknown sampler \"parentbased_traceidrato\"; did you mean \"parentbased_traceidratio\"?",
+        ),
+        ("on", "unknown sampler \"on\""),
+        ("jaeger_remote", "sampler \"jaeger_remote\" is not supported"),
+        ("parentbased_jaeger_remote", "sampler \"parentbased_jaeger_remote\" is not supported"),
+        ("XRay", "sampler \"XRay\" is not supported"),
+    ] {
+        assert_eq!(
+            error_while_on(&[(SAMPLER, name), (ARGUMENT, "0.1")]),
+            format!("variable OTEL_TRACES_SAMPLER: {problem}{known}")
+        );
+    }
+    assert_eq!(
+        error_while_on(&[(SAMPLER, " TraceIdRatio ")]),
+        "variable OTEL_TRACES_SAMPLER: traceidratio needs a ratio: expected OTEL_TRACES_SAMPLER_ARG=0.1 or the like \
+         beside it, which is not set"
+    );
+    for (text, hint) in [
+        ("0,1", ""),
+        ("10%", "; 10% is 0.1"),
+        ("nan", ""),
+        ("inf", ""),
+        ("-0.1", ""),
+        ("1.01", ""),
+        ("half", ""),
+    ] {
+        assert_eq!(
+            error_while_on(&[(SAMPLER, "parentbased_traceidratio"), (ARGUMENT, text)]),
+            format!(
+                "variable OTEL_TRACES_SAMPLER_ARG: expected a ratio from 0 to 1, such as 0.1, got {text:?}{hint}"
+            )
+        );
+    }
+    assert_eq!(
+        error_while_on(&[(SAMPLER, "Always_On"), (ARGUMENT, "0.1")]),
+        "variable OTEL_TRACES_SAMPLER_ARG: expected nothing, because OTEL_TRACES_SAMPLER=always_on takes no argument, \
+         got \"0.1\""
+    );
+    assert_eq!(
+        error_while_on(&[(ARGUMENT, "0.1")]),
+        "variable OTEL_TRACES_SAMPLER_ARG: expected OTEL_TRACES_SAMPLER beside it, such as parentbased_traceidratio, \
+         got \"0.1\" alone"
+    );
+}
+
+#[test]
+fn a_limit_that_is_no_number_is_told() {
+    for name in [
+        "OTEL_ATTRIBUTE_COUNT_LIMIT",
+        "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+        "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT",
+        "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT",
+        "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+        "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+        "OTEL_SPAN_EVENT_COUNT_LIMIT",
+        "OTEL_SPAN_LINK_COUNT_LIMIT",
+    ] {
+        for value in ["-1", "+1", "many", "1.5", "4294967296"] {
+            assert_eq!(
+                error_while_on(&[(name, value)]),
+                format!("variable {name}: expected a whole number, 0 to 4294967295, got {value:?}")
+            );
+        }
+    }
+}
+
+#[test]
+fn variables_for_spans_do_not_end_a_run_that_makes_none() {
+    let variables =
+        Environment::of_pairs([("OTEL_TRACES_SAMPLER", "xray"), ("OTEL_SPAN_LINK_COUNT_LIMIT", "x")]);
+    let off = TelemetryConfig::default().with_enabled(false);
+    assert!(Telemetry::init_driver_in(off, &variables).is_ok());
+}
+
+#[test]
 fn a_broken_file_is_told_with_its_line() {
     assert_eq!(
         error("policy: {}\ntelemetry:\n  enabled: [true\nother: 1\n", &[], &[]),
@@ -236,7 +461,7 @@ fn a_broken_override_is_told_whole() {
     expect(
         "++telemetry.exportr=file",
         "override ++telemetry.exportr=file: unknown key telemetry.exportr; did you mean \"exporter\"?; expected one of \
-         enabled, service_name, span_groups, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
+         enabled, service_name, span_groups, steps, traces_enabled, metrics_enabled, logs_enabled, exporter, directory, \
          file_mib, queue_mib, announce_after_s, vllm_native_tracing",
     );
     for argument in ["++telemetry.enabled", "+++telemetry.enabled=true", "++telemetry={enabled: true}"] {

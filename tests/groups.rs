@@ -2,6 +2,7 @@
 
 use lens_runtime::testing::Capture;
 use lens_runtime::{Bucket, SpanGroup, rl_span};
+use proptest::prelude::*;
 
 /// One call for each built-in group, in the order of this list.
 macro_rules! one_call_each {
@@ -72,6 +73,64 @@ fn presets_and_groups_are_united_in_any_case_and_spacing() {
 }
 
 #[test]
+fn a_minus_takes_away_and_the_last_word_that_names_a_group_decides_about_it() {
+    let but = |without: &str| -> Vec<_> { NAMES.iter().copied().filter(|name| *name != without).collect() };
+    check("all,-per_prompt", &but("per_prompt"));
+    check("ALL, - Per_Prompt ", &but("per_prompt"));
+    check("all,-per_step", &["per_prompt"]);
+    check("default,-setup,-job,job", &["job", "model_init", "evaluate", "checkpoint"]);
+    check("reward,-all,generation", &["generation"]);
+    check("generation,-generation", &[]);
+}
+
+#[test]
+fn a_group_of_which_a_share_is_kept_is_on() {
+    check("all@0.5", NAMES);
+    check("reward@1e-9,generation@1", &["generation", "reward"]);
+    check("default@0.1,-default", &[]);
+    check("reward,-reward,reward @ .5", &["reward"]);
+}
+
+/// What a text selects, said in another way: each word is asked for each group.
+fn model(words: &[(usize, usize)]) -> Vec<&'static str> {
+    let decides = |name: &str, word: &str| match word {
+        "all" => true,
+        "per_step" => name != "per_prompt",
+        "default" => ["job", "setup", "model_init", "evaluate", "checkpoint"].contains(&name),
+        word => word == name,
+    };
+    let is_on = |name: &&&str| {
+        let last = words.iter().rev().find(|(word, _)| decides(name, WORDS[*word]));
+        last.is_some_and(|(_, form)| FORMS[*form] != "-")
+    };
+    NAMES.iter().filter(is_on).copied().collect()
+}
+
+const WORDS: &[&str] =
+    &["all", "per_step", "default", "job", "per_prompt", "generation", "reward", "checkpoint", "efficiency"];
+const FORMS: &[&str] = &["", "-", "@0.25"];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn words_are_read_from_left_to_right(
+        mut words in prop::collection::vec((0..WORDS.len(), 0..FORMS.len()), 1..6),
+    ) {
+        // The first word cannot take away.
+        words[0].1 = 0;
+        let text: Vec<_> = words
+            .iter()
+            .map(|(word, form)| match FORMS[*form] {
+                "-" => format!("-{}", WORDS[*word]),
+                behind => format!("{}{behind}", WORDS[*word]),
+            })
+            .collect();
+        prop_assert_eq!(selected(&text.join(",")), model(&words));
+    }
+}
+
+#[test]
 fn a_group_of_the_users_own_joins_by_its_first_use() {
     static TOOLS: SpanGroup = SpanGroup::leaf("groups_tools", Bucket::Productive);
     #[rl_span(group = TOOLS, name = "tool")]
@@ -95,6 +154,17 @@ fn a_group_that_is_first_used_later_follows_the_selection() {
     let capture = Capture::new("all");
     capture.run(late);
     assert_eq!(capture.tree(), "late (ok)\n");
+}
+
+#[test]
+fn a_group_that_is_first_used_later_follows_a_minus_behind_all() {
+    static LATE: SpanGroup = SpanGroup::umbrella("groups_later");
+    #[rl_span(group = LATE, name = "late")]
+    fn late() {}
+
+    let capture = Capture::new("all,-all,reward");
+    capture.run(late);
+    assert_eq!(capture.tree(), "");
 }
 
 #[test]

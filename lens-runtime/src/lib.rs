@@ -19,7 +19,7 @@
 //! [`propagation`]. Without set-up, or where neither its group nor metrics are
 //! on, an annotated call costs one atomic load.
 //!
-//! The rooms of this crate, in reading order. Hot path: `group`, `span`, `block`, `current`, `outcome`,
+//! The rooms of this crate, in reading order. Hot path: `group`, `sampling`, `span`, `block`, `current`, `outcome`,
 //! `value`, `step`, `pipeline`, `ambient`, `late`. Set-up: `config`, `resource`, `telemetry`. Delivery: `delivery`, `export`,
 //! [`files`], `summary`. Signals: `metrics`, `logs`, [`propagation`], `signal`. Beside them `groups` and `semconv`
 //! (names), `error`, `ids`, `notice`, `process`, and [`testing`].
@@ -34,6 +34,8 @@ mod current;
 mod late;
 mod outcome;
 mod pipeline;
+#[cfg_attr(not(test), expect(dead_code, reason = "wired in with the span path"))]
+mod sampling;
 mod span;
 mod step;
 mod value;
@@ -69,6 +71,7 @@ pub use late::{meter, tracer};
 pub use lens_macros::rl_span;
 pub use metrics::{Scalar, record_step, scalars};
 pub use process::flush_on_signal;
+pub use sampling::SampleKey;
 pub use span::SpanRef;
 pub use step::current_step;
 pub use summary::{Phase, Phases};

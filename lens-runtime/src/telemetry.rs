@@ -144,7 +144,7 @@ impl Telemetry {
         if let Some(running) = active.as_ref().filter(|running| running.is_here()) {
             return Err(Kind::AlreadyInitialized { run_id: running.run_id.clone() }.into());
         }
-        let config = config.with_targets(environment)?;
+        let config = config.with_targets(environment)?.with_span_variables(environment)?;
         let place = Place::find(&config, environment, &identity)?;
         let running = Running::start(config, identity, place, metric_interval).map(Arc::new)?;
         process::listen(Last { flush: flush_active, stop: stop_active })

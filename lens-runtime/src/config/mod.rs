@@ -5,8 +5,10 @@
 //! [`Environment`], so that all of this can be tested as functions of values.
 
 mod environment;
+mod limits;
 mod otlp;
 mod overrides;
+mod sampler;
 mod setting;
 mod yaml;
 
@@ -17,6 +19,7 @@ use std::time::Duration;
 use opentelemetry_sdk::metrics::Temporality;
 
 pub use environment::Environment;
+pub(crate) use limits::Limits;
 pub use otlp::OtlpProtocol;
 pub(crate) use otlp::Target;
 pub use overrides::Overrides;
@@ -25,7 +28,8 @@ pub(crate) use setting::Setting;
 use setting::{Raw, quoted};
 
 use crate::error::{Error, did_you_mean};
-use crate::group::{Selection, SpanGroup, UnknownGroup};
+use crate::group::{Selection, SpanGroup};
+use crate::sampling::{BuiltInSampler, Steps};
 use crate::signal::Signal;
 
 /// The configuration of a run's telemetry.
@@ -42,7 +46,8 @@ use crate::signal::Signal;
 /// |---|---|---|---|
 /// | `enabled` | bool | `false` | whether anything is recorded; if not, no thread is started, no file written and no socket opened |
 /// | `service_name` | string | `rl-trainer` | `service.name` of the resource; `OTEL_SERVICE_NAME` overrules the file, an override on the command line overrules both |
-/// | `span_groups` | string | `default` | comma-separated presets (`default`, `per_step`, `all`) and groups whose spans are recorded, in any case |
+/// | `span_groups` | string | `default` | comma-separated presets (`default`, `per_step`, `all`) and groups whose spans are recorded, with `-` in front those that are not, and with `@` and a number behind those of which a share is kept, see below |
+/// | `steps` | string | `all` | of which steps spans are recorded, see below |
 /// | `traces_enabled` | bool | `true` | whether spans are recorded |
 /// | `metrics_enabled` | bool | `true` | whether metrics and the scalars of each step are recorded |
 /// | `logs_enabled` | bool | `false` | whether log lines are recorded, through [`Telemetry::log_layer`](crate::Telemetry::log_layer); with `otlp`, also whether the scalars of each step go as events besides their gauges |
@@ -58,6 +63,29 @@ use crate::signal::Signal;
 ///
 /// Later sources overrule earlier ones: default, file, environment (where a variable exists),
 /// override, code.
+///
+/// # Which spans are recorded
+///
+/// The words of `span_groups` are read from left to right, in any case, and the last one that names a group decides
+/// about it. A preset stands for each of its groups; `all` also for those that nobody has used yet.
+///
+/// | word | meaning |
+/// |---|---|
+/// | `generation`, `per_step` | the group is on, or each group of the preset |
+/// | `-generation`, `-per_step` | it is off; not as the first word |
+/// | `generation@0.1`, `all@0.01` | it is on, and this share of its spans is kept, more than 0 and up to 1 |
+///
+/// So `all,-per_prompt` is everything but the spans of single prompts, and `per_step,generation@0.1` keeps one in ten
+/// calls of the engine. Metrics count all of them.
+///
+/// `steps` is one of these, in any case:
+///
+/// | text | steps whose spans are recorded |
+/// |---|---|
+/// | `all` | all |
+/// | `every 10` | those whose number can be divided by 10: 0, 10, 20, …; the first one, if it is called 1, is not among them |
+/// | `1,5,10-20,100-` | these, with both ends of a range; one without an end goes on for ever |
+/// | `slowest 3 of 100` | the three slowest among each hundred that follow one another, 1 to 99 of 100 |
 ///
 /// # Where OTLP goes
 ///
@@ -80,6 +108,19 @@ use crate::signal::Signal;
 ///
 /// A program can overrule endpoint, protocol and single headers in code: [`with_endpoint`],
 /// [`with_protocol`], [`with_header`]. Variables for proxies are not read.
+///
+/// # OpenTelemetry's variables for spans
+///
+/// They are read if telemetry and `traces_enabled` are on; here too what means nothing is an error.
+///
+/// | variable | default | meaning |
+/// |---|---|---|
+/// | `OTEL_TRACES_SAMPLER` | `parentbased_always_on` | which traces are recorded: `always_on`, `always_off`, `traceidratio`, or one of these behind `parentbased_`, in any case |
+/// | `OTEL_TRACES_SAMPLER_ARG` | | for the two with a ratio, and for no other: which share of the traces, 0 to 1 |
+/// | `OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, else `OTEL_ATTRIBUTE_COUNT_LIMIT` | `128` | how many attributes a span may have |
+/// | `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT`, else `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` | | how many characters of a text are kept, besides the 64 KiB that are the most in any case |
+/// | `OTEL_SPAN_EVENT_COUNT_LIMIT`, `OTEL_SPAN_LINK_COUNT_LIMIT` | `128` | how many events and links a span may have |
+/// | `OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT`, `OTEL_LINK_ATTRIBUTE_COUNT_LIMIT` | `128` | how many attributes each of these may have |
 ///
 /// [`with_endpoint`]: Self::with_endpoint
 /// [`with_protocol`]: Self::with_protocol
@@ -105,6 +146,7 @@ pub struct TelemetryConfig {
     pub(crate) enabled: Setting<bool>,
     pub(crate) service_name: Setting<String>,
     pub(crate) span_groups: Setting<String>,
+    steps: Setting<String>,
     pub(crate) traces_enabled: Setting<bool>,
     pub(crate) metrics_enabled: Setting<bool>,
     pub(crate) logs_enabled: Setting<bool>,
@@ -118,6 +160,9 @@ pub struct TelemetryConfig {
     otlp: otlp::InCode,
     /// Where the signals go, once that is known.
     pub(crate) targets: Vec<Target>,
+    /// What the environment says of spans, once it was asked.
+    pub(crate) sampler: Setting<BuiltInSampler>,
+    pub(crate) limits: Limits,
 }
 
 /// Where telemetry goes.
@@ -156,6 +201,7 @@ const KEYS: &[&str] = &[
     "enabled",
     "service_name",
     "span_groups",
+    "steps",
     "traces_enabled",
     "metrics_enabled",
     "logs_enabled",
@@ -177,6 +223,7 @@ impl Default for TelemetryConfig {
             enabled: Setting::default_of(false),
             service_name: Setting::default_of("rl-trainer".to_owned()),
             span_groups: Setting::default_of("default".to_owned()),
+            steps: Setting::default_of("all".to_owned()),
             traces_enabled: Setting::default_of(true),
             metrics_enabled: Setting::default_of(true),
             logs_enabled: Setting::default_of(false),
@@ -189,6 +236,8 @@ impl Default for TelemetryConfig {
             groups: Vec::new(),
             otlp: otlp::InCode::default(),
             targets: Vec::new(),
+            sampler: Setting::default_of(BuiltInSampler::DEFAULT),
+            limits: Limits::default(),
         }
     }
 }
@@ -247,6 +296,18 @@ impl TelemetryConfig {
     #[must_use]
     pub fn with_span_groups(mut self, span_groups: impl Into<String>) -> Self {
         self.span_groups = Setting::in_code(span_groups.into());
+        self
+    }
+
+    /// Sets the steps whose spans are recorded, in the grammar of `steps`.
+    ///
+    /// ```
+    /// let config = lens_runtime::TelemetryConfig::default().with_steps("every 10");
+    /// assert!(config.to_string().contains("steps: \"every 10\""));
+    /// ```
+    #[must_use]
+    pub fn with_steps(mut self, steps: impl Into<String>) -> Self {
+        self.steps = Setting::in_code(steps.into());
         self
     }
 
@@ -315,6 +376,7 @@ impl TelemetryConfig {
             "enabled" => self.enabled = raw.boolean()?,
             "service_name" => self.service_name = raw.text("a name")?,
             "span_groups" => self.span_groups = raw.text("presets and groups, such as per_step")?,
+            "steps" => self.steps = raw.text_or_number("steps, such as \"every 10\"")?,
             "traces_enabled" => self.traces_enabled = raw.boolean()?,
             "metrics_enabled" => self.metrics_enabled = raw.boolean()?,
             "logs_enabled" => self.logs_enabled = raw.boolean()?,
@@ -336,7 +398,17 @@ impl TelemetryConfig {
                 "telemetry.vllm_native_tracing is true, but this version starts no engines; expected false";
             return Err(Error::invalid(&self.vllm_native_tracing.origin, problem));
         }
+        self.steps()?;
         self.selection(&self.span_groups)
+    }
+
+    /// The steps whose spans are recorded.
+    ///
+    /// # Errors
+    /// If the text means nothing.
+    pub(crate) fn steps(&self) -> Result<Steps, Error> {
+        let Setting { value, origin } = &self.steps;
+        Steps::parse(value).map_err(|problem| Error::invalid(origin, format!("telemetry.steps: {problem}")))
     }
 
     /// Finds out where each signal goes that is on.
@@ -348,6 +420,18 @@ impl TelemetryConfig {
             let on = Signal::ALL.into_iter().filter(|signal| self.has(*signal));
             self.targets =
                 on.map(|signal| Target::resolve(signal, &self, environment)).collect::<Result<_, _>>()?;
+        }
+        Ok(self)
+    }
+
+    /// Asks the environment which traces are recorded and how much a span may hold.
+    ///
+    /// # Errors
+    /// If a variable means nothing.
+    pub(crate) fn with_span_variables(mut self, environment: &Environment) -> Result<Self, Error> {
+        if self.has(Signal::Traces) {
+            self.sampler = sampler::resolve(environment)?;
+            self.limits = Limits::resolve(environment)?;
         }
         Ok(self)
     }
@@ -380,17 +464,8 @@ impl TelemetryConfig {
 
     /// Reads a `span_groups` text.
     pub(crate) fn selection(&self, span_groups: &Setting<String>) -> Result<Selection, Error> {
-        Selection::parse(&span_groups.value, &self.groups).map_err(|UnknownGroup { word, known }| {
-            let hint = did_you_mean(&word, known.iter().copied());
-            Error::invalid(
-                &span_groups.origin,
-                format!(
-                    "unknown span group {word:?} in telemetry.span_groups{hint}; expected presets and groups \
-                     out of {}",
-                    known.join(", ")
-                ),
-            )
-        })
+        Selection::parse(&span_groups.value, &self.groups)
+            .map_err(|wrong| Error::invalid(&span_groups.origin, wrong.told(" in telemetry.span_groups")))
     }
 
     /// Takes over what the environment says of these values.
@@ -404,28 +479,29 @@ impl TelemetryConfig {
     }
 
     /// Each key with its value as YAML and its origin.
-    fn rows(&self) -> [(&'static str, String, &Origin); 12] {
+    fn rows(&self) -> [(&'static str, String, &Origin); 13] {
         let flag = |setting: &Setting<bool>| setting.value.to_string();
         [
             (KEYS[0], flag(&self.enabled), &self.enabled.origin),
             (KEYS[1], quoted(&self.service_name.value), &self.service_name.origin),
             (KEYS[2], quoted(&self.span_groups.value), &self.span_groups.origin),
-            (KEYS[3], flag(&self.traces_enabled), &self.traces_enabled.origin),
-            (KEYS[4], flag(&self.metrics_enabled), &self.metrics_enabled.origin),
-            (KEYS[5], flag(&self.logs_enabled), &self.logs_enabled.origin),
-            (KEYS[6], quoted(self.exporter.value.as_str()), &self.exporter.origin),
-            (KEYS[7], quoted(&self.directory.value.display().to_string()), &self.directory.origin),
-            (KEYS[8], self.file_mib.value.to_string(), &self.file_mib.origin),
-            (KEYS[9], self.queue_mib.value.to_string(), &self.queue_mib.origin),
-            (KEYS[10], self.announce_after_s.value.to_string(), &self.announce_after_s.origin),
-            (KEYS[11], flag(&self.vllm_native_tracing), &self.vllm_native_tracing.origin),
+            (KEYS[3], quoted(&self.steps.value), &self.steps.origin),
+            (KEYS[4], flag(&self.traces_enabled), &self.traces_enabled.origin),
+            (KEYS[5], flag(&self.metrics_enabled), &self.metrics_enabled.origin),
+            (KEYS[6], flag(&self.logs_enabled), &self.logs_enabled.origin),
+            (KEYS[7], quoted(self.exporter.value.as_str()), &self.exporter.origin),
+            (KEYS[8], quoted(&self.directory.value.display().to_string()), &self.directory.origin),
+            (KEYS[9], self.file_mib.value.to_string(), &self.file_mib.origin),
+            (KEYS[10], self.queue_mib.value.to_string(), &self.queue_mib.origin),
+            (KEYS[11], self.announce_after_s.value.to_string(), &self.announce_after_s.origin),
+            (KEYS[12], flag(&self.vllm_native_tracing), &self.vllm_native_tracing.origin),
         ]
     }
 }
 
 impl fmt::Display for TelemetryConfig {
     /// The effective configuration as a `telemetry:` block, with the origin of each value beside it; of
-    /// running telemetry also where each signal goes, as comments.
+    /// running telemetry also where each signal goes and what variables say of spans, as comments.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.rows().map(|(key, value, origin)| (format!("{key}: {value}"), origin));
         let width = rows.iter().map(|(text, _)| text.len()).max().unwrap_or(0);
@@ -435,6 +511,12 @@ impl fmt::Display for TelemetryConfig {
         }
         for target in &self.targets {
             writeln!(text, "# {target}")?;
+        }
+        if self.sampler.origin != Origin::Default {
+            writeln!(text, "# traces are recorded by {} ({})", self.sampler.value, self.sampler.origin)?;
+        }
+        if !self.limits.are_default() {
+            writeln!(text, "# {}", self.limits)?;
         }
         f.write_str(&text)
     }

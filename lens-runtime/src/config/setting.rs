@@ -134,6 +134,14 @@ impl Raw {
         }
     }
 
+    /// A text that may also be a number alone, which YAML does not take for a text.
+    pub(super) fn text_or_number(&self, expected: &str) -> Result<Setting<String>, Error> {
+        match &self.value {
+            RawValue::Whole(number) => Ok(Setting { value: number.to_string(), origin: self.origin.clone() }),
+            _ => self.text(expected),
+        }
+    }
+
     /// A whole number within a range, of which `expected` says what it is.
     pub(super) fn whole(
         &self,
