@@ -27,6 +27,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("kind", "kind = client"),
     ("bucket", "bucket = Idle"),
     ("umbrella", "umbrella"),
+    ("key", "key = request.id"),
     ("parent", "parent = context"),
     ("links", "links = contexts"),
     ("crate", "crate = my_crate::lens_runtime"),
@@ -47,6 +48,7 @@ pub(crate) struct Args {
     pub(crate) kind: Option<Ident>,
     pub(crate) bucket: Option<Ident>,
     pub(crate) umbrella: Option<Ident>,
+    pub(crate) sample_key: Option<Expr>,
     pub(crate) parent: Option<Expr>,
     pub(crate) links: Option<Expr>,
     /// Where the runtime is, if not at `::lens_runtime`.
@@ -123,6 +125,7 @@ struct Draft {
     kind: Option<Ident>,
     bucket: Option<Ident>,
     umbrella: Option<Ident>,
+    sample_key: Option<Expr>,
     parent: Option<Expr>,
     links: Option<Expr>,
     runtime: Option<Path>,
@@ -166,6 +169,7 @@ impl Draft {
             kind: self.kind,
             bucket: self.bucket,
             umbrella: self.umbrella,
+            sample_key: self.sample_key,
             parent: self.parent,
             links: self.links,
             runtime: self.runtime,
@@ -205,6 +209,7 @@ fn argument(input: ParseStream<'_>, draft: &mut Draft, errors: &mut Errors) -> s
             .and_then(|()| choice(input, "bucket", BUCKETS))
             .and_then(|(word, bucket)| set(&mut draft.bucket, &key, Ident::new(bucket, word.span()))),
         "umbrella" => set(&mut draft.umbrella, &key, key.clone()),
+        "key" => expression(input, &key, &mut draft.sample_key),
         "parent" => expression(input, &key, &mut draft.parent),
         "links" => expression(input, &key, &mut draft.links),
         "crate" => assigned(input, &key)
@@ -477,8 +482,16 @@ impl Args {
             Value::AtEntry(expr) => Some(expr),
             Value::OfResult(_) => None,
         });
-        let others =
-            [&self.model, &self.provider, &self.operation, &self.step, &self.parent, &self.links].into_iter();
+        let others = [
+            &self.model,
+            &self.provider,
+            &self.operation,
+            &self.step,
+            &self.sample_key,
+            &self.parent,
+            &self.links,
+        ]
+        .into_iter();
         values.chain(others.flatten()).chain([&self.name]).any(|expr| contains(expr.to_token_stream(), name))
     }
 }

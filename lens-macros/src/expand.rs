@@ -193,6 +193,10 @@ fn entry(args: &Args) -> TokenStream {
         .map(|bucket| quote_spanned! {at(bucket)=> #rt::Entry::bucket(&mut entry, #rt::Bucket::#bucket); });
     let umbrella =
         args.umbrella.as_ref().map(|word| quote_spanned! {at(word)=> #rt::Entry::umbrella(&mut entry); });
+    let sample_key = args
+        .sample_key
+        .as_ref()
+        .map(|sample_key| quote_spanned! {at(sample_key)=> #rt::Entry::key(&mut entry, &(#sample_key)); });
     let parent = args
         .parent
         .as_ref()
@@ -200,7 +204,7 @@ fn entry(args: &Args) -> TokenStream {
     let links =
         args.links.as_ref().map(|links| quote_spanned! {at(links)=> #rt::Entry::links(&mut entry, #links); });
     let of_span = when_any(
-        [kind, bucket, umbrella, parent, links].into_iter().flatten().chain(attributes),
+        [kind, bucket, umbrella, sample_key, parent, links].into_iter().flatten().chain(attributes),
         &quote_spanned! {Span::mixed_site()=> #rt::Entry::has_span(&entry) },
     );
     quote! { #step #of_span #(#of_call)* }

@@ -55,6 +55,7 @@ use proc_macro::TokenStream;
 /// | `err = status` | how much of an error is told: `off` (the span has not failed; its outcome is `error` all the same), `status` (the default: the status and the error's type), `message` (its text too, by `Display`) or `chain` (with its causes, by `std::error::Error`). Texts of errors quote prompts and answers |
 /// | `kind = client` | the span's kind: `internal` (the default), `server`, `client`, `producer` or `consumer` |
 /// | `bucket = idle`, `umbrella` | what the span's time counts as, instead of what its group says: `productive`, `overhead`, `idle` or `wasted`; or nothing, because it encloses other spans |
+/// | `key = request.id` | what the call is about, an integer or a string: of a group of which a share is kept (`span_groups: per_prompt@0.1`), calls with the same key are all kept or all left out, in every process of the run. Without it, the number of the call within its step decides |
 /// | `parent = …`, `links = …` | the span's parent instead of the current span, a `Context` or `SpanContext` of OpenTelemetry, or an `Option` of one; spans that it has to do with, an iterable of them. Only the parent's span counts, not its baggage |
 /// | `crate = path` | where `lens-runtime` is found, if it was renamed or is re-exported; `::lens_runtime` by default |
 ///

@@ -10,6 +10,7 @@ use opentelemetry::trace::SpanKind;
 
 use crate::group::{Bucket, SpanGroup};
 use crate::outcome::Failure;
+use crate::sampling::SampleKey;
 use crate::span::{self, Call, Entry, SpanRef};
 use crate::value::{AttributeValue, TokenCounts};
 
@@ -101,6 +102,11 @@ impl SpanBuilder {
     /// The span encloses others, though its group is one of leaves: its time counts as nothing.
     pub fn umbrella(self) -> Self {
         self.with(Entry::umbrella)
+    }
+
+    /// What the call is about, if a share of its group is kept, see [`SampleKey`].
+    pub fn key(self, key: impl SampleKey) -> Self {
+        self.with(|entry| entry.key(&key))
     }
 
     /// The span's parent, instead of the current span.

@@ -89,7 +89,8 @@ impl Scale {
             Err(lag) => Piece { from: now, wall: own, ahead: -share(lag.duration()) },
         };
         let last = self.pieces[self.pieces.len() - 1];
-        if piece.ahead != last.ahead || piece.wall != own {
+        let is_another = piece.ahead.to_bits() != last.ahead.to_bits() || piece.wall != own;
+        if is_another {
             self.pieces.push(piece);
             if self.pieces.len() > MOST_PIECES {
                 // Spans that began so long ago are put on the line that the next piece continues backwards.

@@ -173,7 +173,6 @@ pub(crate) struct Wanted {
     pub(crate) metrics: bool,
     pub(crate) captured: bool,
     /// What is kept of the spans.
-    #[cfg_attr(not(test), expect(dead_code, reason = "wired in with the span path"))]
     pub(crate) share: Share,
 }
 
@@ -257,10 +256,6 @@ impl Selection {
     /// What is kept of a group's spans; `None` if it is off.
     pub(crate) fn of(&self, group: &SpanGroup) -> Option<Share> {
         self.named.get(group.name).copied().unwrap_or(self.others)
-    }
-
-    pub(crate) fn includes(&self, group: &SpanGroup) -> bool {
-        self.of(group).is_some()
     }
 }
 

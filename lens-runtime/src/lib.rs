@@ -34,7 +34,6 @@ mod current;
 mod late;
 mod outcome;
 mod pipeline;
-#[cfg_attr(not(test), expect(dead_code, reason = "wired in with the span path"))]
 mod sampling;
 mod span;
 mod step;
@@ -103,6 +102,10 @@ pub use value::{AttributeValue, TokenCounts, TokenUsage, Usage};
 /// assert_eq!(capture.span("reward").attribute("judge").unwrap().as_str(), "tiny");
 /// ```
 pub use opentelemetry;
+
+/// The OpenTelemetry SDK, for programs that bring a sampler or a processor of spans along:
+/// [`TelemetryConfig::with_sampler`], [`TelemetryConfig::with_span_processor`].
+pub use opentelemetry_sdk;
 
 /// The messages of the OpenTelemetry protocol, as which [`files`] reads what was written.
 pub use opentelemetry_proto;

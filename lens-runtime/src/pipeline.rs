@@ -14,6 +14,7 @@ use opentelemetry::metrics::MeterProvider;
 
 use crate::group::{Selection, SpanGroup, Wanted};
 use crate::metrics::{Instruments, StepEvents};
+use crate::sampling::Share;
 use crate::span::{Spans, TableRef};
 use crate::{ambient, process};
 
@@ -131,21 +132,22 @@ pub(crate) struct For {
     pub(crate) whose: Whose,
     pub(crate) spans: bool,
     pub(crate) metrics: bool,
+    /// What is kept of the group's spans.
+    pub(crate) share: Share,
 }
 
 /// For what a call of `group` is made; `None` if it is not recorded after all.
 #[inline]
 pub(crate) fn for_call(group: &SpanGroup, wanted: Wanted) -> Option<For> {
     if let Some(captured) = wanted.captured.then(captured).flatten() {
-        let spans = captured.selection.includes(group);
-        return Some(For { whose: Whose::Test(captured.pipeline), spans, metrics: true });
+        let share = captured.selection.of(group);
+        let spans = share.is_some();
+        let share = share.unwrap_or(Share::ALL);
+        return Some(For { whose: Whose::Test(captured.pipeline), spans, metrics: true, share });
     }
-    let Wanted { spans, metrics, .. } = wanted;
-    (spans || metrics).then(Live::now).flatten().map(|live| For {
-        whose: Whose::Process(live),
-        spans,
-        metrics,
-    })
+    let Wanted { spans, metrics, share, captured: _ } = wanted;
+    let live = (spans || metrics).then(Live::now).flatten()?;
+    Some(For { whose: Whose::Process(live), spans, metrics, share })
 }
 
 /// The test in whose context this runs.

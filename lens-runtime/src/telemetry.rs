@@ -11,12 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use opentelemetry::global;
+use opentelemetry::global::{self, BoxedTracer};
 use opentelemetry::logs::LoggerProvider as _;
 use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
-use opentelemetry_sdk::trace::{SdkTracerProvider, SpanLimits};
+use opentelemetry_sdk::trace::{
+    Sampler, SdkTracerProvider, TracerProviderBuilder as SdkTracerProviderBuilder,
+};
 use tracing_subscriber::Layer;
 
 use crate::config::{self, Environment, ExporterKind, Origin, Setting, Target, TelemetryConfig};
@@ -33,8 +36,9 @@ use crate::pipeline::{self, Pipeline};
 use crate::process::{self, Last};
 use crate::propagation;
 use crate::resource::Identity;
+use crate::sampling::Ordinals;
 use crate::signal::Signal;
-use crate::span::{Spans, TableRef};
+use crate::span::{Sampling, Spans, TableRef};
 use crate::summary::Phases;
 
 /// How long a handle that is dropped, a signal and an exit wait for what is left to be written.
@@ -332,12 +336,20 @@ impl Running {
         let delivery = Delivery::start(exporters, config.queue_mib.value << 20, era)
             .map_err(|source| Kind::Thread { source })?;
         let scope = metrics::scope();
+        let steps = config.steps()?;
+        let limits = config.limits.of_spans();
         let tracer_provider = config.has(Signal::Traces).then(|| {
-            SdkTracerProvider::builder()
-                .with_span_processor(delivery.clone())
+            let builder = SdkTracerProvider::builder()
+                .with_span_limits(limits)
                 .with_id_generator(Ids)
-                .with_resource(identity.resource.clone())
-                .build()
+                .with_resource(identity.resource.clone());
+            let builder = match &config.own.sampler {
+                Some(sampler) => builder.with_sampler(sampler.clone()),
+                None => builder.with_sampler(Sampler::from(config.sampler.value)),
+            };
+            let processors = config.own.processors.iter().map(|new| new());
+            let builder = processors.fold(builder, SdkTracerProviderBuilder::with_span_processor);
+            builder.with_span_processor(delivery.clone()).build()
         });
         let meter_provider = config.has(Signal::Metrics).then(|| {
             let courier = MetricCourier {
@@ -356,7 +368,17 @@ impl Running {
                 .build()
         });
         let pipeline = Arc::new(Pipeline {
-            spans: tracer_provider.as_ref().map(|_| Spans { tracer: None }),
+            spans: tracer_provider.as_ref().map(|provider| Spans {
+                run_id: identity.run_id.clone(),
+                sampler: match &config.own.sampler {
+                    Some(sampler) => Sampling::Own(sampler.clone()),
+                    None => Sampling::BuiltIn(config.sampler.value),
+                },
+                steps,
+                ordinals: Ordinals::default(),
+                tracer: (!config.own.processors.is_empty())
+                    .then(|| BoxedTracer::new(Box::new(provider.tracer_with_scope(scope.clone())))),
+            }),
             era,
             instruments: meter_provider.as_ref().map(|provider| {
                 let meter = provider.meter_with_scope(scope.clone());
@@ -379,7 +401,7 @@ impl Running {
             }
             None => None,
         };
-        pipeline.table.open(era, Some(delivery.outlet()), SpanLimits::default());
+        pipeline.table.open(era, Some(delivery.outlet()), limits, config.limits.value_length());
         // Before, so that nobody has to make an instrument who measures; and again, for those that were
         // taken meanwhile.
         late::follow(&pipeline);

@@ -57,9 +57,7 @@ impl Capture {
     pub fn new(span_groups: &str) -> Self {
         let selection = match Selection::parse(span_groups, &[]) {
             Ok(selection) => selection,
-            Err(unknown) => {
-                panic!("unknown span group {:?}; expected one of {:?}", unknown.word, unknown.known)
-            }
+            Err(wrong) => panic!("{}", wrong.told("")),
         };
         let record = Arc::new(Mutex::new(Record::default()));
         let table = TableRef::of_test();
@@ -70,7 +68,7 @@ impl Capture {
         let reader = PeriodicReader::builder(recorder).with_interval(Duration::from_secs(3600)).build();
         let meter_provider = SdkMeterProvider::builder().with_reader(reader).build();
         let pipeline = Pipeline {
-            spans: Some(Spans { tracer: None }),
+            spans: Some(Spans::of_test()),
             era: pipeline::next_era(),
             table: table.clone(),
             instruments: Some(Instruments::new(&meter_provider.meter(semconv::SCOPE))),

@@ -93,6 +93,31 @@ pub(crate) fn kept<'a>(text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
     Cow::Owned([&text[..end], REST].concat())
 }
 
+/// Leaves so many characters of a text, or of each text of a list.
+pub(crate) fn shorten(value: &mut Value, most: usize) {
+    let short = |text: &StringValue| {
+        text.as_str()
+            .char_indices()
+            .nth(most)
+            .map(|(end, _)| StringValue::from(text.as_str()[..end].to_owned()))
+    };
+    match value {
+        Value::String(text) => {
+            if let Some(short) = short(text) {
+                *text = short;
+            }
+        }
+        Value::Array(Array::String(list)) => {
+            for text in list {
+                if let Some(short) = short(text) {
+                    *text = short;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 /// The memory that attributes hold, about.
 pub(crate) fn held(attributes: &[KeyValue]) -> usize {
     size_of_val(attributes)

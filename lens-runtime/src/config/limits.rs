@@ -63,13 +63,11 @@ impl Limits {
     }
 
     /// How many characters of a text are kept; `None` for as many as are kept in any case.
-    #[cfg_attr(not(test), expect(dead_code, reason = "wired in with the span path"))]
     pub(crate) fn value_length(&self) -> Option<usize> {
         self.value_length.map(|limit| limit.value as usize)
     }
 
     /// What the SDK can see to: all but the length of texts.
-    #[cfg_attr(not(test), expect(dead_code, reason = "wired in with the span path"))]
     pub(crate) fn of_spans(&self) -> SpanLimits {
         SpanLimits {
             max_attributes_per_span: self.attributes.value,

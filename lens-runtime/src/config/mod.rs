@@ -8,15 +8,18 @@ mod environment;
 mod limits;
 mod otlp;
 mod overrides;
+mod own;
 mod sampler;
 mod setting;
 mod yaml;
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::trace::{ShouldSample, SpanProcessor};
 
 pub use environment::Environment;
 pub(crate) use limits::Limits;
@@ -163,6 +166,7 @@ pub struct TelemetryConfig {
     /// What the environment says of spans, once it was asked.
     pub(crate) sampler: Setting<BuiltInSampler>,
     pub(crate) limits: Limits,
+    pub(crate) own: own::Own,
 }
 
 /// Where telemetry goes.
@@ -238,6 +242,7 @@ impl Default for TelemetryConfig {
             targets: Vec::new(),
             sampler: Setting::default_of(BuiltInSampler::DEFAULT),
             limits: Limits::default(),
+            own: own::Own::default(),
         }
     }
 }
@@ -296,6 +301,93 @@ impl TelemetryConfig {
     #[must_use]
     pub fn with_span_groups(mut self, span_groups: impl Into<String>) -> Self {
         self.span_groups = Setting::in_code(span_groups.into());
+        self
+    }
+
+    /// Asks a sampler of the program's own of every span that would be recorded, instead of the one that
+    /// `OTEL_TRACES_SAMPLER` names. What it keeps, a share (`group@0.1`) and `steps` may still leave out. It runs in the
+    /// thread and the context of the call; if it panics, the span is left out.
+    ///
+    /// ```
+    /// use lens_runtime::opentelemetry::Context;
+    /// use lens_runtime::opentelemetry::trace::{Link, SpanKind, TraceId, TraceState};
+    /// use lens_runtime::opentelemetry::KeyValue;
+    /// use lens_runtime::opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
+    ///
+    /// /// Leaves out whatever is called a warm-up.
+    /// #[derive(Clone, Debug)]
+    /// struct NoWarmUp;
+    ///
+    /// impl ShouldSample for NoWarmUp {
+    ///     fn should_sample(
+    ///         &self,
+    ///         _parent: Option<&Context>,
+    ///         _trace_id: TraceId,
+    ///         name: &str,
+    ///         _kind: &SpanKind,
+    ///         _attributes: &[KeyValue],
+    ///         _links: &[Link],
+    ///     ) -> SamplingResult {
+    ///         SamplingResult {
+    ///             decision: match name.ends_with("warm_up") {
+    ///                 true => SamplingDecision::Drop,
+    ///                 false => SamplingDecision::RecordAndSample,
+    ///             },
+    ///             attributes: Vec::new(),
+    ///             trace_state: TraceState::default(),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let config = lens_runtime::TelemetryConfig::default().with_sampler(NoWarmUp);
+    /// # drop(config);
+    /// ```
+    #[must_use]
+    pub fn with_sampler(mut self, sampler: impl ShouldSample + 'static) -> Self {
+        self.own.sampler = Some(Box::new(sampler));
+        self
+    }
+
+    /// Shows every span to a processor of the program's own, which `new` makes for each telemetry that is set up.
+    ///
+    /// A processor can only be shown spans of the SDK's, so that with one annotated calls make those: all that the SDK
+    /// does for spans is done then, and a span costs what the SDK's does instead of about half. Where a processor is only
+    /// wanted for spans of other libraries, a tracer provider of one's own is cheaper.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lens_runtime::opentelemetry::Context;
+    /// use lens_runtime::opentelemetry_sdk::error::OTelSdkResult;
+    /// use lens_runtime::opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
+    ///
+    /// #[derive(Debug)]
+    /// struct PrintNames;
+    ///
+    /// impl SpanProcessor for PrintNames {
+    ///     fn on_start(&self, _span: &mut Span, _context: &Context) {}
+    ///
+    ///     fn on_end(&self, span: SpanData) {
+    ///         println!("{}", span.name);
+    ///     }
+    ///
+    ///     fn force_flush(&self) -> OTelSdkResult {
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let config = lens_runtime::TelemetryConfig::default().with_span_processor(|| PrintNames);
+    /// # drop(config);
+    /// ```
+    #[must_use]
+    pub fn with_span_processor<P: SpanProcessor + 'static>(
+        mut self,
+        new: impl Fn() -> P + Send + Sync + 'static,
+    ) -> Self {
+        self.own.processors.push(Arc::new(move || own::OwnProcessor(Box::new(new()))));
         self
     }
 

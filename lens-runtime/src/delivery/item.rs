@@ -3,10 +3,12 @@
 use opentelemetry::InstrumentationScope;
 use opentelemetry::logs::AnyValue;
 use opentelemetry_sdk::logs::SdkLogRecord;
+use opentelemetry_sdk::trace::SpanData;
 
 use crate::export::{Body, Encoder};
 use crate::span::{self, Ended, TableRef};
 use crate::summary::Phases;
+use crate::value::shorten;
 
 /// What travels in a lane.
 pub(crate) trait Item: Sized + Send + 'static {
@@ -36,6 +38,8 @@ impl Item for Ended {
     fn encode(batch: Vec<Self>, encoder: &Encoder, phases: &mut Phases) -> Vec<Body> {
         let mut spans = Vec::with_capacity(batch.len());
         let mut records = Vec::with_capacity(batch.len());
+        let table = TableRef::default();
+        let longest_text = table.longest_text();
         for ended in batch {
             let is_span = ended.is_span();
             let span = match ended {
@@ -51,11 +55,11 @@ impl Item for Ended {
             };
             phases.add(&span);
             if is_span {
-                spans.push(span);
+                spans.push(shortened(span, longest_text));
             }
         }
         let bodies = encoder.spans(&spans);
-        TableRef::default().recycle(records);
+        table.recycle(records);
         bodies
     }
 
@@ -65,6 +69,16 @@ impl Item for Ended {
             Ended::Foreign(span) => phases.add(&span),
         }
     }
+}
+
+/// The span with texts of no more characters than that.
+fn shortened(mut span: SpanData, longest_text: usize) -> SpanData {
+    if longest_text < usize::MAX {
+        for attribute in &mut span.attributes {
+            shorten(&mut attribute.value, longest_text);
+        }
+    }
+    span
 }
 
 /// A log record and who made it.

@@ -85,10 +85,7 @@ impl Outlet for Desk {
             return 0;
         }
         let more = bytes.max(AT_ONCE.min(self.room.limit() / PARTS));
-        match [more, bytes].into_iter().find(|bytes| self.room.take(*bytes, Ended::MAY_FILL)) {
-            Some(taken) => taken,
-            None => 0,
-        }
+        [more, bytes].into_iter().find(|bytes| self.room.take(*bytes, Ended::MAY_FILL)).unwrap_or_default()
     }
 
     fn give_back(&self, bytes: usize) {

@@ -35,6 +35,33 @@ pub enum Key<'a> {
     Text(&'a str),
 }
 
+/// A key that is kept until the call begins.
+#[derive(Clone, Debug)]
+pub(crate) enum OwnedKey {
+    Number(i128),
+    Text(String),
+}
+
+impl Key<'_> {
+    pub(crate) fn to_owned(self) -> OwnedKey {
+        match self {
+            // Nobody gives an ordinal as a key.
+            Key::Ordinal(ordinal) => OwnedKey::Number(ordinal.into()),
+            Key::Number(number) => OwnedKey::Number(number),
+            Key::Text(text) => OwnedKey::Text(text.to_owned()),
+        }
+    }
+}
+
+impl OwnedKey {
+    pub(crate) fn as_key(&self) -> Key<'_> {
+        match self {
+            Self::Number(number) => Key::Number(*number),
+            Self::Text(text) => Key::Text(text),
+        }
+    }
+}
+
 /// Draws 56 bits for a call: evenly distributed over whatever keys there are.
 pub(crate) fn randomness(run_id: &str, group: &str, step: u64, key: Key<'_>) -> u64 {
     // The hasher's own `write_u64` and the like are left alone: what they hash depends on the machine.

@@ -8,17 +8,17 @@
 //! Nothing here knows of configuration, exporters or OTLP.
 
 mod key;
+mod ordinals;
 mod sampler;
 mod steps;
 mod trace_state;
 
 pub use key::SampleKey;
-#[cfg_attr(not(test), expect(unused_imports, reason = "wired in with the span path"))]
-pub(crate) use key::{Key, randomness};
+pub(crate) use key::{Key, OwnedKey, randomness};
+pub(crate) use ordinals::Ordinals;
 pub(crate) use sampler::{BuiltInSampler, Root};
 pub(crate) use steps::Steps;
-#[expect(unused_imports, reason = "wired in with the span path")]
-pub(crate) use trace_state::{Draw, adjusted_count, explicit_randomness, thinned};
+pub(crate) use trace_state::{Draw, thinned};
 
 use opentelemetry::trace::TraceId;
 

@@ -6,7 +6,9 @@
 
 use opentelemetry::trace::TraceState;
 
-use super::{OUTCOMES, Share};
+#[cfg(test)]
+use super::OUTCOMES;
+use super::Share;
 
 /// OpenTelemetry's entry.
 const ENTRY: &str = "ot";
@@ -25,6 +27,14 @@ pub(crate) enum Draw {
     OfTrace(u64),
     /// 56 bits of a call, see [`randomness`](super::randomness).
     OfCall(u64),
+}
+
+impl Draw {
+    pub(crate) const fn randomness(self) -> u64 {
+        match self {
+            Self::OfTrace(drawn) | Self::OfCall(drawn) => drawn,
+        }
+    }
 }
 
 /// The `tracestate` of a span that `share` kept, beneath a span with that of `parent`. A share of everything changes
@@ -53,11 +63,13 @@ pub(crate) fn thinned(parent: &TraceState, share: Share, draw: Draw) -> TraceSta
 
 /// For how many spans one with this `tracestate` stands; `None` if it does not say, which is the case for one that
 /// was not thinned.
+#[cfg(test)]
 pub(crate) fn adjusted_count(state: &TraceState) -> Option<f64> {
     Entry::read(state).threshold.map(|share| OUTCOMES as f64 / share.kept() as f64)
 }
 
 /// The randomness that a trace has been given in place of its id's, or that was drawn for the span.
+#[cfg(test)]
 pub(crate) fn explicit_randomness(state: &TraceState) -> Option<u64> {
     Entry::read(state).randomness
 }

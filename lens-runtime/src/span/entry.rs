@@ -12,6 +12,7 @@ use crate::metrics::ModelCall;
 use crate::outcome::Outcome;
 use crate::pipeline::{self, For};
 use crate::process;
+use crate::sampling::{SampleKey, Share};
 use crate::value::AttributeValue;
 
 /// A call about to begin, while the annotation describes it.
@@ -35,7 +36,7 @@ impl Entry {
     #[cold]
     #[inline(never)]
     pub(crate) fn begin(group: &'static SpanGroup) -> Option<Self> {
-        let For { whose, spans, metrics } = pipeline::for_call(group, group.wanted())?;
+        let For { whose, spans, metrics, share } = pipeline::for_call(group, group.wanted())?;
         let retired =
             RETIRED.try_with(|retired| retired.try_borrow_mut().ok().and_then(|mut some| some.pop()));
         let new = |record: Box<Record>| Open {
@@ -56,6 +57,8 @@ impl Entry {
             told: Told::Type,
             unsettled: Unsettled::Cancelled,
             is_discarded: false,
+            share,
+            key: None,
             step: None,
             counts_as: CountsAs::ItsGroup,
             parent: None,
@@ -134,6 +137,13 @@ impl Entry {
     /// The number of the training step that begins here. A number that is negative is none.
     pub fn step(&mut self, number: impl TryInto<u64>) {
         self.open.step = number.try_into().ok();
+    }
+
+    /// What the call is about, if a share of its group is kept.
+    pub fn key(&mut self, key: &(impl SampleKey + ?Sized)) {
+        if self.open.share != Share::ALL {
+            self.open.key = Some(Box::new(key.key().to_owned()));
+        }
     }
 
     /// The span's kind.

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant, SystemTime};
 use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, ContextGuard, KeyValue};
 
-pub(crate) use begin::Spans;
+pub(crate) use begin::{Sampling, Spans};
 use entry::CountsAs;
 pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
@@ -45,6 +45,7 @@ use crate::metrics::ModelCall;
 use crate::outcome::{Failure, Outcome};
 use crate::pipeline::{self, Pipeline, Whose};
 use crate::process;
+use crate::sampling::{OwnedKey, Share};
 
 /// The gate: a call that is about to begin, if its group is wanted.
 #[inline]
@@ -176,6 +177,8 @@ pub struct Open {
     unsettled: Unsettled,
     is_discarded: bool,
     // What is said of it before it begins.
+    share: Share,
+    key: Option<Box<OwnedKey>>,
     step: Option<u64>,
     counts_as: CountsAs,
     parent: Option<Box<SpanContext>>,

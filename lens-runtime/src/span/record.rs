@@ -290,6 +290,20 @@ impl Record {
         attributes
     }
 
+    /// The same, for a sampler of the program's.
+    pub(super) fn attributes_so_far(&self) -> Vec<KeyValue> {
+        let users = self.attributes.list.iter().map(|(key, held)| {
+            let value = match held {
+                Held::Value(value) => value.clone(),
+                Held::Text { from, to } => {
+                    Value::from(self.attributes.texts[*from as usize..*to as usize].to_owned())
+                }
+            };
+            KeyValue::new(key.clone(), value)
+        });
+        self.own_at_first().chain(users).collect()
+    }
+
     /// The span of it. What is taken out of it is not cleared.
     pub(crate) fn take_span(&mut self) -> SpanData {
         let start_time = self.started_at();

@@ -43,7 +43,7 @@ impl TableRef {
     /// A table of its own, of which everything that ends is kept until it is taken.
     pub(crate) fn of_test() -> Self {
         let table = Table::new();
-        table.open(0, None, SpanLimits::default());
+        table.open(0, None, SpanLimits::default(), None);
         Self(Some(Arc::new(table)))
     }
 }
@@ -83,6 +83,7 @@ pub(crate) struct Table {
     shards: [Mutex<Shard>; SHARDS],
     /// Whether whoever takes the spans does not look for any, and wants to be told of the next one.
     is_asleep: AtomicBool,
+    longest_text: AtomicUsize,
     /// Within which call the open spans of others are.
     strangers: Mutex<Option<HashMap<SpanId, Found>>>,
 }
@@ -157,12 +158,19 @@ impl Table {
         Self {
             shards: [const { Mutex::new(Shard::new()) }; SHARDS],
             is_asleep: AtomicBool::new(true),
+            longest_text: AtomicUsize::new(usize::MAX),
             strangers: Mutex::new(None),
         }
     }
 
     /// Spans may begin from here on. What another telemetry left behind is gone.
-    pub(crate) fn open(&self, era: u64, exit: Option<Arc<dyn Outlet>>, limits: SpanLimits) {
+    pub(crate) fn open(
+        &self,
+        era: u64,
+        exit: Option<Arc<dyn Outlet>>,
+        limits: SpanLimits,
+        longest_text: Option<usize>,
+    ) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let spare = std::mem::take(&mut shard.spare);
@@ -173,7 +181,13 @@ impl Table {
             drop(before);
         }
         self.is_asleep.store(true, Ordering::Release);
+        self.longest_text.store(longest_text.unwrap_or(usize::MAX), Ordering::Release);
         *lock(&self.strangers) = None;
+    }
+
+    /// How many characters of a text are kept.
+    pub(crate) fn longest_text(&self) -> usize {
+        self.longest_text.load(Ordering::Acquire)
     }
 
     /// No span begins any more.
