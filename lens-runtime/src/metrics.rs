@@ -46,20 +46,25 @@ impl Instruments {
 }
 
 impl Instruments {
-    /// How long a call took.
-    pub(crate) fn record_phase(
+    /// Records a call that has ended.
+    pub(crate) fn record(
         &self,
         name: &'static str,
         group: &'static str,
         outcome: Outcome,
-        seconds: f64,
+        took: Duration,
+        model_call: Option<&ModelCall>,
     ) {
+        let seconds = took.as_secs_f64();
         let attributes = [
             KeyValue::new(semconv::PHASE, name),
             KeyValue::new(semconv::GROUP, group),
             KeyValue::new(semconv::OUTCOME, outcome.as_str()),
         ];
         self.phase_duration.record(seconds, &attributes);
+        if let Some(model_call) = model_call.filter(|call| call.counted) {
+            model_call.record(self, seconds, outcome.error_type());
+        }
     }
 }
 

@@ -123,6 +123,8 @@ pub(crate) fn table_of(context: &Context) -> TableRef {
 /// The pipeline of a call.
 #[derive(Clone)]
 pub(crate) enum Whose {
+    /// It is not one yet.
+    Nobody,
     Process(Live),
     Test(Arc<Pipeline>),
 }

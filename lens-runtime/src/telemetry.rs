@@ -27,7 +27,7 @@ use crate::delivery::{self, Counts, Delivery, MetricCourier};
 use crate::error::{Error, Kind};
 use crate::export::{Client, Exporter, Files};
 use crate::group::{self, Selection};
-use crate::ids::Ids;
+use crate::ids::IdsOfSdk;
 use crate::late::{self, Late};
 use crate::logs::{LogLayer, TeeLog};
 use crate::metrics::{self, Instruments};
@@ -341,7 +341,7 @@ impl Running {
         let tracer_provider = config.has(Signal::Traces).then(|| {
             let builder = SdkTracerProvider::builder()
                 .with_span_limits(limits)
-                .with_id_generator(Ids)
+                .with_id_generator(IdsOfSdk)
                 .with_resource(identity.resource.clone());
             let builder = match &config.own.sampler {
                 Some(sampler) => builder.with_sampler(sampler.clone()),

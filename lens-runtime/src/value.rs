@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
-use crate::span::Attributes;
+use crate::span::{Attributes, Held};
 
 /// A value that a span attribute can hold.
 ///
@@ -80,6 +80,7 @@ impl AttributeValue for str {
 const LONGEST_TEXT: usize = 64 << 10;
 
 /// What is recorded of a text.
+#[inline]
 pub(crate) fn kept<'a>(text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
     const REST: &str = "…";
     let text = text.into();
@@ -213,6 +214,11 @@ macro_rules! scalars {
                 fn to_value(&self) -> Option<Value> {
                     let $value = *self;
                     Some(Value::$variant($convert))
+                }
+
+                fn describe(&self, key: &'static str, attributes: &mut Attributes) {
+                    let $value = *self;
+                    attributes.push_held(key, Held::$variant($convert));
                 }
             }
 

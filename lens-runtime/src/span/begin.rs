@@ -3,25 +3,24 @@
 //! Whichever it is, it has a record in the table, and a place in the context, where those find it who count tokens
 //! from within.
 
-use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Instant;
 
 use opentelemetry::Context;
 use opentelemetry::global::BoxedTracer;
 use opentelemetry::trace::{
-    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, Tracer as _,
+    SpanContext, TraceContextExt as _, TraceState, Tracer as _,
 };
-use opentelemetry_sdk::trace::{IdGenerator as _, SamplingDecision, ShouldSample};
+use opentelemetry_sdk::trace::{SamplingDecision, ShouldSample};
 
 use super::entry::CountsAs;
 use super::handle::{Found, Handle, Within};
 use super::record::{Fate, Record};
-use super::{Entry, Open, TableRef};
-use crate::ambient;
+use super::{Entry, TableRef};
+use crate::{ambient, ids};
 use crate::group::Bucket;
-use crate::ids::Ids;
-use crate::pipeline::{self, Pipeline, Whose};
+use crate::pipeline::{self, Live, Whose};
 use crate::sampling::{
     BuiltInSampler, Draw, Key, Ordinals, Root, Share, Steps, randomness, randomness_of_trace, thinned,
 };
@@ -77,127 +76,200 @@ struct Verdict {
     state: TraceState,
 }
 
+/// A call that has begun, and the context for its body.
+pub(super) struct Begun {
+    pub(super) call: Found,
+    pub(super) has_span: bool,
+    pub(super) context: Context,
+}
+
 impl Entry {
-    /// Begins the call, now. With the context for its body, if there is anything in it.
-    pub(super) fn open(self, name: &'static str) -> (Box<Open>, Option<Context>) {
-        let Self { mut open } = self;
-        open.name = name;
-        let mut record = open.record.take().unwrap_or_else(Record::new);
-        record.name = Cow::Borrowed(name);
-        record.group = open.group;
-        record.model_call = open.model_call.take();
-        record.began_at = open.began_at;
-        open.began = Instant::now();
-        record.began = open.began;
-        let context = match open.whose.clone() {
-            // Nobody needs to be asked.
-            Whose::Process(live) if open.has_span && live.is_plain() && open.share == Share::ALL => {
-                let begin =
-                    |around: &Context| with_span(&mut open, record, None, &TableRef::default(), around);
-                live.is_active().then(|| ambient::with(begin)).flatten().flatten()
-            }
-            Whose::Process(live) => match pipeline::active().as_ref().filter(|active| live.is(active)) {
-                Some(pipeline) => begin(&mut open, record, pipeline),
-                None => None,
+    /// Begins the call, now; `None` if telemetry is suppressed here, or at its end.
+    #[inline]
+    pub(super) fn open(self, name: &'static str) -> Option<Begun> {
+        let Self(mut record) = self;
+        record.called = name;
+        record.began = Instant::now();
+        match &record.whose {
+            Whose::Process(live) if record.is_plain(*live) => match live.is_active() {
+                true => Context::map_current(|around| plain(record, around)),
+                false => None,
             },
-            Whose::Test(pipeline) => begin(&mut open, record, &pipeline),
-        };
-        (open, context)
+            _ => begin(record),
+        }
     }
 }
 
-fn begin(open: &mut Open, record: Box<Record>, pipeline: &Pipeline) -> Option<Context> {
-    let table = &pipeline.table;
-    match pipeline.spans.as_ref().filter(|_| open.has_span) {
-        None => ambient::with(|around| without_span(open, record, table, around)).flatten(),
+impl Record {
+    /// Whether nobody needs to be asked, and nothing but its span is another one for what is beneath.
+    #[inline]
+    fn is_plain(&self, live: Live) -> bool {
+        self.wants_span
+            && live.is_plain()
+            && self.share == Share::ALL
+            && self.begins.is_none()
+            && self.elsewhere.is_none()
+            && self.group.scope().is_none()
+    }
+}
+
+/// The way of nearly all calls: [`with_span`] without what is rare.
+fn plain(mut record: Box<Record>, around: &Context) -> Option<Begun> {
+    if around.is_telemetry_suppressed() {
+        return None;
+    }
+    let place = Around::of(around);
+    record.step = place.step;
+    record.bucket = bucket(&record, place);
+    let span = around.span();
+    let parent = span.span_context();
+    let is_within = parent.is_valid();
+    let is_kept = !is_within || parent.is_sampled();
+    record.trace = if is_within { parent.trace_id() } else { ids::trace() };
+    record.parent = parent.span_id();
+    record.parent_is_remote = parent.is_remote();
+    record.flags = parent.trace_flags().with_sampled(is_kept);
+    record.state = parent.trace_state().clone();
+    record.fate = if is_kept { Fate::Kept } else { Fate::LeftOut };
+    let span = record.span();
+    let table = TableRef::default();
+    let call = Found { ticket: table.begin(record)?, table };
+    let context = around.with_span(Handle { span, call: call.clone() });
+    Some(Begun { call, has_span: is_kept, context })
+}
+
+#[cold]
+fn begin(record: Box<Record>) -> Option<Begun> {
+    let pipeline = match &record.whose {
+        Whose::Process(live) => {
+            let active = pipeline::active();
+            Arc::clone(active.as_ref().filter(|active| live.is(active))?)
+        }
+        Whose::Test(pipeline) => Arc::clone(pipeline),
+        Whose::Nobody => return None,
+    };
+    let table = pipeline.table.clone();
+    match pipeline.spans.as_ref().filter(|_| record.wants_span) {
+        None => ambient::with(|around| without_span(record, table, around)).flatten(),
         // Code of the program's must be free to use the context.
         Some(spans) if spans.run_code_of_the_program() => {
-            with_span(open, record, Some(spans), table, &ambient::current())
+            with_span(record, spans, table, &ambient::current())
         }
-        Some(spans) => ambient::with(|around| with_span(open, record, Some(spans), table, around)).flatten(),
+        Some(spans) => ambient::with(|around| with_span(record, spans, table, around)).flatten(),
     }
 }
 
 /// A call whose group is off: what is said of its span is said of the one around it.
 fn without_span(
-    open: &mut Open,
     mut record: Box<Record>,
-    table: &TableRef,
+    table: TableRef,
     around: &Context,
-) -> Option<Context> {
+) -> Option<Begun> {
     if around.is_telemetry_suppressed() {
         return None;
     }
-    let scoped = scoped(open, around);
+    let scoped = scoped(&record, around);
     let around = scoped.as_ref().unwrap_or(around);
-    open.has_span = false;
     record.fate = Fate::None;
-    let call = put(open, record, table, Ids.new_span_id())?;
-    Some(match around.has_active_span() {
+    let call = Found { ticket: table.begin(record)?, table };
+    let context = match around.has_active_span() {
         true => {
             let span = around.span().span_context().clone();
-            around.with_span(Within { span, call, around: around.clone() })
+            around.with_span(Within { span, call: call.clone(), around: around.clone() })
         }
-        false => around.with_value(call),
-    })
+        false => around.with_value(call.clone()),
+    };
+    Some(Begun { call, has_span: false, context })
 }
 
 fn with_span(
-    open: &mut Open,
     mut record: Box<Record>,
-    spans: Option<&Spans>,
-    table: &TableRef,
+    spans: &Spans,
+    table: TableRef,
     around: &Context,
-) -> Option<Context> {
+) -> Option<Begun> {
     if around.is_telemetry_suppressed() {
         return None;
     }
-    let scoped = scoped(open, around);
+    let scoped = scoped(&record, around);
     let around = scoped.as_ref().unwrap_or(around);
     // What a group says of those beneath holds for itself, too, which has no bucket then.
     let place = Around::of(around);
     record.step = place.step;
-    record.bucket = bucket(open, place);
-    let elsewhere = open.parent.take().map(|parent| around.with_remote_span_context(*parent));
+    record.bucket = bucket(&record, place);
+    let elsewhere = record.elsewhere.take().map(|parent| around.with_remote_span_context(*parent));
     let parent = elsewhere.as_ref().unwrap_or(around);
-    let parent_span = parent.span();
-    let ids = parent_span.span_context();
-    let (trace_id, flags) = match ids.is_valid() {
-        true => (ids.trace_id(), ids.trace_flags()),
-        false => (Ids.new_trace_id(), TraceFlags::default()),
+    let verdict = {
+        let span = parent.span();
+        let parent_ids = span.span_context();
+        record.trace = if parent_ids.is_valid() { parent_ids.trace_id() } else { ids::trace() };
+        record.parent = parent_ids.span_id();
+        record.parent_is_remote = parent_ids.is_remote();
+        record.flags = parent_ids.trace_flags();
+        spans.decide(&mut record, parent, &table)
     };
-    record.parent = ids.span_id();
-    record.parent_is_remote = ids.is_remote();
-    let verdict = match spans.filter(|spans| open.share != Share::ALL || !spans.are_plain()) {
-        None => {
-            let is_kept = !ids.is_valid() || ids.is_sampled();
-            Verdict { is_recorded: is_kept, is_sampled: is_kept, state: ids.trace_state().clone() }
-        }
-        Some(spans) => {
-            // The SDK asks its sampler itself, and takes no span back: the share speaks before it does.
-            let sampled = match &spans.tracer {
-                Some(_) => Verdict { is_recorded: true, is_sampled: true, state: ids.trace_state().clone() },
-                None => spans.sampler.decide(&mut record, parent, trace_id, table),
-            };
-            let verdict = spans.thin(open, &record, sampled, trace_id);
-            if let Some(tracer) = spans.tracer.as_ref().filter(|_| verdict.is_recorded) {
-                return with_span_of_sdk(open, record, table, tracer, around, parent, verdict.state);
-            }
-            verdict
-        }
-    };
+    if let Some(tracer) = spans.tracer.as_ref().filter(|_| verdict.is_recorded) {
+        return with_span_of_sdk(record, tracer, table, around, parent, verdict.state);
+    }
     record.fate = if verdict.is_recorded { Fate::Kept } else { Fate::LeftOut };
-    open.has_span = verdict.is_recorded;
-    let id = Ids.new_span_id();
-    let span = SpanContext::new(trace_id, id, flags.with_sampled(verdict.is_sampled), false, verdict.state);
-    record.span = span.clone();
-    let call = put(open, record, table, id)?;
-    Some(around.with_span(Handle { span, call }))
+    record.flags = record.flags.with_sampled(verdict.is_sampled);
+    record.state = verdict.state;
+    let span = record.span();
+    let call = Found { ticket: table.begin(record)?, table };
+    let context = around.with_span(Handle { span, call: call.clone() });
+    Some(Begun { call, has_span: verdict.is_recorded, context })
+}
+
+/// The same with a span of the SDK's, which the program's own processors see.
+fn with_span_of_sdk(
+    mut record: Box<Record>,
+    tracer: &BoxedTracer,
+    table: TableRef,
+    around: &Context,
+    parent: &Context,
+    state: TraceState,
+) -> Option<Begun> {
+    let told = told_to_sdk(parent, state);
+    let parent = told.as_ref().unwrap_or(parent);
+    let mut builder = tracer.span_builder(record.called).with_start_time(record.started_at());
+    builder.span_kind = Some(record.kind.clone());
+    builder.attributes = Some(record.take_attributes());
+    builder.links = Some(std::mem::take(&mut record.links.links));
+    let context = around.with_span(tracer.build_with_context(builder, parent));
+    let span = context.span();
+    let ids = span.span_context();
+    let is_kept = span.is_recording();
+    (record.trace, record.id, record.flags) = (ids.trace_id(), ids.span_id(), ids.trace_flags());
+    record.fate = if is_kept { Fate::None } else { Fate::LeftOut };
+    record.of_sdk = is_kept.then(|| context.clone());
+    let id = record.id;
+    let call = Found { ticket: table.begin(record)?, table };
+    call.table.add_stranger(id, call.clone());
+    Some(Begun { call, has_span: is_kept, context })
+}
+
+impl Verdict {
+    fn plain(is_kept: bool, state: &TraceState) -> Self {
+        Self { is_recorded: is_kept, is_sampled: is_kept, state: state.clone() }
+    }
+}
+
+impl Spans {
+    /// The sampler first; what it keeps, steps and shares may leave out.
+    fn decide(&self, record: &mut Record, parent: &Context, table: &TableRef) -> Verdict {
+        let sampled = match &self.tracer {
+            // The SDK asks its sampler itself, and takes no span back: the share speaks before it does.
+            Some(_) => Verdict::plain(true, parent.span().span_context().trace_state()),
+            None => self.sampler.decide(record, parent, table),
+        };
+        self.thin(record, sampled)
+    }
 }
 
 impl Sampling {
     /// What the sampler says of a span.
-    fn decide(&self, record: &mut Record, parent: &Context, trace_id: TraceId, table: &TableRef) -> Verdict {
+    fn decide(&self, record: &mut Record, parent: &Context, table: &TableRef) -> Verdict {
+        let trace_id = record.trace;
         let span = parent.span();
         let ids = span.span_context();
         let is_within = ids.is_valid();
@@ -221,7 +293,7 @@ impl Sampling {
                     sampler.should_sample(
                         Some(parent),
                         trace_id,
-                        &record.name,
+                        record.called,
                         &record.kind,
                         &attributes,
                         &record.links,
@@ -250,7 +322,7 @@ impl Sampling {
 
 impl Spans {
     /// The choice of steps and the share of the group: they only take away.
-    fn thin(&self, open: &Open, record: &Record, sampled: Verdict, trace_id: TraceId) -> Verdict {
+    fn thin(&self, record: &Record, sampled: Verdict) -> Verdict {
         if !sampled.is_sampled {
             return sampled;
         }
@@ -258,59 +330,29 @@ impl Spans {
         if record.step.is_some_and(|number| !self.steps.includes(number)) {
             return left_out(sampled.state);
         }
-        if open.share == Share::ALL {
+        if record.share == Share::ALL {
             return sampled;
         }
-        let draw = self.draw(open, record.step, trace_id);
-        match open.share.keeps(draw.randomness()) {
-            true => Verdict { state: thinned(&sampled.state, open.share, draw), ..sampled },
+        let draw = self.draw(record);
+        match record.share.keeps(draw.randomness()) {
+            true => Verdict { state: thinned(&sampled.state, record.share, draw), ..sampled },
             false => left_out(sampled.state),
         }
     }
 
     /// What decides about a call, in the same way in every process: its key, or its number among those of its step;
     /// outside of a step, its trace.
-    fn draw(&self, open: &Open, step: Option<u64>, trace_id: TraceId) -> Draw {
-        let group = open.group.name();
+    fn draw(&self, record: &Record) -> Draw {
+        let group = record.group.name();
         let of_call = |step, key: Key<'_>| Draw::OfCall(randomness(&self.run_id, group, step, key));
-        match (&open.key, step) {
+        match (&record.sample_key, record.step) {
             (Some(key), step) => of_call(step.unwrap_or_default(), key.as_key()),
             (None, Some(step)) => of_call(step, Key::Ordinal(self.ordinals.next(group, step))),
-            (None, None) if self.sampler.leaves_ids_random() => Draw::OfTrace(randomness_of_trace(trace_id)),
+            (None, None) if self.sampler.leaves_ids_random() => Draw::OfTrace(randomness_of_trace(record.trace)),
             // A sampler that decides by the ids has left some of them only.
-            (None, None) => of_call(0, Key::Text(&trace_id.to_string())),
+            (None, None) => of_call(0, Key::Text(&record.trace.to_string())),
         }
     }
-}
-
-/// The same with a span of the SDK's, which the program's own processors see.
-fn with_span_of_sdk(
-    open: &mut Open,
-    mut record: Box<Record>,
-    table: &TableRef,
-    tracer: &BoxedTracer,
-    around: &Context,
-    parent: &Context,
-    state: TraceState,
-) -> Option<Context> {
-    let told = told_to_sdk(parent, state);
-    let parent = told.as_ref().unwrap_or(parent);
-    let mut builder = tracer.span_builder(record.name.clone()).with_start_time(record.started_at());
-    builder.span_kind = Some(record.kind.clone());
-    builder.attributes = Some(record.take_attributes());
-    builder.links = Some(std::mem::take(&mut record.links.links));
-    let context = around.with_span(tracer.build_with_context(builder, parent));
-    let span = context.span();
-    record.span = span.span_context().clone();
-    record.parent = parent.span().span_context().span_id();
-    let is_kept = span.is_recording();
-    record.fate = if is_kept { Fate::None } else { Fate::LeftOut };
-    record.of_sdk = is_kept.then(|| context.clone());
-    open.has_span = is_kept;
-    let id = record.span.span_id();
-    let call = put(open, record, table, id)?;
-    table.add_stranger(id, call);
-    Some(context)
 }
 
 /// The parent with the `tracestate` that the span is to have, which the SDK's takes from it.
@@ -324,8 +366,8 @@ fn told_to_sdk(parent: &Context, state: TraceState) -> Option<Context> {
 }
 
 /// The context around a call that changes what is beneath it.
-fn scoped(open: &Open, around: &Context) -> Option<Context> {
-    let (number, bucket) = (open.step, open.group.scope());
+fn scoped(record: &Record, around: &Context) -> Option<Context> {
+    let (number, bucket) = (record.begins, record.group.scope());
     if number.is_none() && bucket.is_none() {
         return None;
     }
@@ -337,27 +379,10 @@ fn scoped(open: &Open, around: &Context) -> Option<Context> {
 }
 
 /// What the time of a span counts as: as its group says, unless a span around it says otherwise.
-fn bucket(open: &Open, around: Around) -> Option<Bucket> {
-    match open.counts_as {
-        CountsAs::ItsGroup => open.group.bucket().map(|own| around.counts_as.unwrap_or(own)),
+fn bucket(record: &Record, around: Around) -> Option<Bucket> {
+    match record.counts_as {
+        CountsAs::ItsGroup => record.group.bucket().map(|own| around.counts_as.unwrap_or(own)),
         CountsAs::Bucket(bucket) => Some(bucket),
         CountsAs::Umbrella => None,
-    }
-}
-
-/// Puts a call into the table.
-fn put(open: &mut Open, mut record: Box<Record>, table: &TableRef, id: SpanId) -> Option<Found> {
-    record.id = id;
-    match table.begin(record, id) {
-        Ok(ticket) => {
-            open.ticket = Some(ticket);
-            Some(Found { table: table.clone(), ticket })
-        }
-        // Telemetry is at its end.
-        Err(mut record) => {
-            record.clear();
-            open.record = Some(record);
-            None
-        }
     }
 }

@@ -5,20 +5,17 @@ use std::time::{Duration, SystemTime};
 use opentelemetry::Context;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt as _};
 
+use super::begin::Begun;
 use super::record::Record;
-use super::{Call, Open, RETIRED, Scope, Told, Unsettled};
+use super::{Call, Open, Scope, Unsettled, local};
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
-use crate::outcome::Outcome;
 use crate::pipeline::{self, For};
-use crate::process;
 use crate::sampling::{SampleKey, Share};
 use crate::value::AttributeValue;
 
 /// A call about to begin, while the annotation describes it.
-pub struct Entry {
-    pub(super) open: Box<Open>,
-}
+pub struct Entry(pub(super) Box<Record>);
 
 /// What the time of a span counts as.
 #[derive(Clone, Copy, Default)]
@@ -37,58 +34,33 @@ impl Entry {
     #[inline(never)]
     pub(crate) fn begin(group: &'static SpanGroup) -> Option<Self> {
         let For { whose, spans, metrics, share } = pipeline::for_call(group, group.wanted())?;
-        let retired =
-            RETIRED.try_with(|retired| retired.try_borrow_mut().ok().and_then(|mut some| some.pop()));
-        let new = |record: Box<Record>| Open {
-            whose,
-            process: process::generation(),
-            group,
-            name: "",
-            wants_metrics: metrics,
-            began: record.began,
-            began_at: None,
-            took: None,
-            record: Some(record),
-            ticket: None,
-            has_span: spans,
-            context: None,
-            model_call: None,
-            settled: None,
-            told: Told::Type,
-            unsettled: Unsettled::Cancelled,
-            is_discarded: false,
-            share,
-            key: None,
-            step: None,
-            counts_as: CountsAs::ItsGroup,
-            parent: None,
-        };
-        let open = match retired.ok().flatten() {
-            Some(mut retired) => {
-                let record = retired.record.take().unwrap_or_else(Record::new);
-                *retired = new(record);
-                retired
-            }
-            None => Box::new(new(Record::new())),
-        };
-        Some(Self { open })
+        let mut record = local::record()?;
+        record.group = group;
+        record.whose = whose;
+        record.wants_span = spans;
+        record.wants_metrics = metrics;
+        record.share = share;
+        Some(Self(record))
     }
 
     /// Begins the call, now, in a scope whose value is looked at.
     #[cold]
     #[inline(never)]
     pub fn scope(self, name: &'static str) -> Scope {
-        let (open, context) = self.open(name);
-        Scope::new(open, context, Unsettled::Panic)
+        Scope::new(self.open(name), Unsettled::Panic)
     }
 
     /// The same for a call that goes on when the scope ends.
     #[cold]
     #[inline(never)]
     pub fn lasting(self, name: &'static str) -> Scope {
-        let (mut open, context) = self.open(name);
-        open.context.clone_from(&context);
-        Scope::new(open, context, Unsettled::Panic)
+        let begun = self.open(name);
+        let context = begun.as_ref().map(|begun| begun.context.clone());
+        let mut scope = Scope::new(begun, Unsettled::Panic);
+        if let Some(open) = scope.recorded() {
+            open.context = context;
+        }
+        scope
     }
 
     /// Begins the call, now, in a scope whose value is not looked at.
@@ -96,86 +68,83 @@ impl Entry {
     #[inline(never)]
     pub fn guard(self, name: &'static str) -> Scope {
         let was_panicking = std::thread::panicking();
-        let (open, context) = self.open(name);
-        Scope::new(open, context, Unsettled::PerhapsPanic { was_panicking })
+        Scope::new(self.open(name), Unsettled::PerhapsPanic { was_panicking })
     }
 
     /// Begins the call, now, without a scope.
     #[cold]
     #[inline(never)]
     pub fn call(self, name: &'static str) -> Call {
-        let (mut open, context) = self.open(name);
-        open.context = context;
-        Call(Some(open))
+        Call(self.open(name).map(|Begun { call, has_span, context }| {
+            local::boxed(Open { context: Some(context), ..Open::new(call, has_span, Unsettled::Cancelled) })
+        }))
     }
 
     /// Records a call that is over.
     pub(crate) fn interval(mut self, name: &'static str, began_at: SystemTime, took: Duration) {
-        self.open.began_at = Some(began_at);
-        self.open.took = Some(took);
-        self.open.settled = Some(Outcome::Ok);
-        drop(self.call(name));
+        self.0.began_at = Some(began_at);
+        if let Some(Begun { call, has_span, .. }) = self.open(name) {
+            let mut open = Open::new(call, has_span, Unsettled::Cancelled);
+            open.took = Some(took);
+            open.settle(None);
+            open.end();
+        }
     }
 
     /// Whether there is a span to hold attributes.
     pub fn has_span(&self) -> bool {
-        self.open.has_span
-    }
-
-    /// What is known of the call so far.
-    fn record(&mut self) -> &mut Record {
-        self.open.record.get_or_insert_with(Record::new)
+        self.0.wants_span
     }
 
     /// Sets an attribute of the span.
     #[cold]
     #[inline(never)]
     pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
-        value.describe(key, &mut self.record().attributes);
+        value.describe(key, &mut self.0.attributes);
     }
 
     /// The number of the training step that begins here. A number that is negative is none.
     pub fn step(&mut self, number: impl TryInto<u64>) {
-        self.open.step = number.try_into().ok();
+        self.0.begins = number.try_into().ok();
     }
 
     /// What the call is about, if a share of its group is kept.
     pub fn key(&mut self, key: &(impl SampleKey + ?Sized)) {
-        if self.open.share != Share::ALL {
-            self.open.key = Some(Box::new(key.key().to_owned()));
+        if self.0.share != Share::ALL {
+            self.0.sample_key = Some(Box::new(key.key().to_owned()));
         }
     }
 
     /// The span's kind.
     pub fn kind(&mut self, kind: SpanKind) {
-        self.record().kind = kind;
+        self.0.kind = kind;
     }
 
     /// What the span's time counts as, instead of what its group says.
     pub fn bucket(&mut self, bucket: Bucket) {
-        self.open.counts_as = CountsAs::Bucket(bucket);
+        self.0.counts_as = CountsAs::Bucket(bucket);
     }
 
     /// The span encloses others, though its group is one of leaves: it has no bucket.
     pub fn umbrella(&mut self) {
-        self.open.counts_as = CountsAs::Umbrella;
+        self.0.counts_as = CountsAs::Umbrella;
     }
 
     /// The span's parent, instead of the current one.
     pub fn parent(&mut self, parent: &(impl SpanRef + ?Sized)) {
-        self.open.parent = parent.span_context().map(Box::new);
+        self.0.elsewhere = parent.span_context().map(Box::new);
     }
 
     /// Spans that this one has to do with.
     pub fn links<I: IntoIterator<Item: SpanRef>>(&mut self, spans: I) {
         let contexts = spans.into_iter().filter_map(|span| span.span_context());
         let links = contexts.map(|context| Link::new(context, Vec::new(), 0));
-        self.record().links.links.extend(links);
+        self.0.links.links.extend(links);
     }
 
     /// The model that is called.
     pub fn model_call(&mut self) -> &mut ModelCall {
-        self.open.model_call.get_or_insert_default()
+        self.0.model_call.get_or_insert_default()
     }
 }
 

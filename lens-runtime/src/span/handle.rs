@@ -137,7 +137,7 @@ impl Span for Handle {
         T: Into<Cow<'static, str>>,
     {
         let name = new_name.into();
-        self.write(|record, _| record.name = name);
+        self.write(|record, _| record.renamed = Some(name));
     }
 
     fn add_link(&mut self, span_context: SpanContext, attributes: Vec<KeyValue>) {

@@ -17,24 +17,23 @@ mod begin;
 mod entry;
 mod follow;
 mod handle;
+mod local;
 mod record;
 mod settle;
 mod table;
 
-use std::cell::RefCell;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, ContextGuard, KeyValue};
 
+use begin::Begun;
 pub(crate) use begin::{Sampling, Spans};
-use entry::CountsAs;
 pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
 pub(crate) use handle::{Found, stranger_begins, stranger_ends};
-pub(crate) use record::Attributes;
-use record::{End, Record};
+use record::End;
+pub(crate) use record::{Attributes, Held};
 pub use settle::taken;
 use table::{Closed, Ticket};
 pub(crate) use table::{Ended, Made, Outlet, TableRef};
@@ -43,9 +42,7 @@ use crate::ambient;
 use crate::group::SpanGroup;
 use crate::metrics::ModelCall;
 use crate::outcome::{Failure, Outcome};
-use crate::pipeline::{self, Pipeline, Whose};
 use crate::process;
-use crate::sampling::{OwnedKey, Share};
 
 /// The gate: a call that is about to begin, if its group is wanted.
 #[inline]
@@ -69,7 +66,7 @@ pub struct Scope(Option<Entered>);
 
 struct Entered {
     attached: Option<ContextGuard>,
-    open: Box<Open>,
+    open: Open,
 }
 
 impl Scope {
@@ -77,15 +74,18 @@ impl Scope {
     pub const OFF: Self = Self(None);
 
     /// `unsettled` says what ends the call if its value is not looked at.
-    fn new(mut open: Box<Open>, context: Option<Context>, unsettled: Unsettled) -> Self {
-        open.unsettled = unsettled;
-        Self(Some(Entered { attached: context.and_then(ambient::attach), open }))
+    #[inline]
+    fn new(begun: Option<Begun>, unsettled: Unsettled) -> Self {
+        Self(begun.map(|Begun { call, has_span, context }| Entered {
+            attached: Some(context.attach()),
+            open: Open::new(call, has_span, unsettled),
+        }))
     }
 
     /// The call, if it is recorded.
     #[inline]
     pub fn recorded(&mut self) -> Option<&mut Open> {
-        self.0.as_mut().map(|entered| &mut *entered.open)
+        self.0.as_mut().map(|entered| &mut entered.open)
     }
 
     /// The scope ends, and the call goes on.
@@ -93,7 +93,7 @@ impl Scope {
         Call(self.0.take().map(|Entered { attached, mut open }| {
             drop(attached);
             open.unsettled = Unsettled::Cancelled;
-            open
+            local::boxed(open)
         }))
     }
 }
@@ -101,7 +101,7 @@ impl Scope {
 impl Drop for Scope {
     #[inline]
     fn drop(&mut self) {
-        if let Some(entered) = self.0.take() {
+        if let Some(entered) = &mut self.0 {
             end_scope(entered);
         }
     }
@@ -109,11 +109,10 @@ impl Drop for Scope {
 
 #[cold]
 #[inline(never)]
-fn end_scope(entered: Entered) {
-    let Entered { attached, open } = entered;
+fn end_scope(entered: &mut Entered) {
     // Ends before the call does.
-    drop(attached);
-    end_call(open);
+    entered.attached = None;
+    entered.open.end();
 }
 
 /// A call that goes from poll to poll, on whatever thread; off, or open until this is dropped.
@@ -143,7 +142,7 @@ impl Drop for Call {
 #[inline(never)]
 fn end_call(mut open: Box<Open>) {
     open.end();
-    open.retire();
+    local::keep_call(open);
 }
 
 /// A call is only looked at again to be ended, which is what a panic does to it.
@@ -154,34 +153,23 @@ impl RefUnwindSafe for Call {}
 
 /// A call that is recorded and has not ended.
 pub struct Open {
-    whose: Whose,
+    /// Its place in the table.
+    ticket: Ticket,
+    table: TableRef,
     /// The process. In one that is forked from it, the call is the other one's to end.
     process: u32,
-    group: &'static SpanGroup,
-    name: &'static str,
-    wants_metrics: bool,
-    began: Instant,
-    began_at: Option<SystemTime>,
+    has_span: bool,
+    has_ended: bool,
+    is_discarded: bool,
+    unsettled: Unsettled,
+    told: Told,
+    settled: Option<Outcome>,
     /// How long it took, if that is not for the clock to say.
     took: Option<Duration>,
-    /// What is known of it, as long as it is described. Afterwards memory for another one.
-    record: Option<Box<Record>>,
-    /// Its place in the table, once it has begun.
-    ticket: Option<Ticket>,
-    has_span: bool,
     /// The context of the body, if that goes from poll to poll.
     context: Option<Context>,
+    /// What its result told of the model.
     model_call: Option<Box<ModelCall>>,
-    settled: Option<Outcome>,
-    told: Told,
-    unsettled: Unsettled,
-    is_discarded: bool,
-    // What is said of it before it begins.
-    share: Share,
-    key: Option<Box<OwnedKey>>,
-    step: Option<u64>,
-    counts_as: CountsAs,
-    parent: Option<Box<SpanContext>>,
 }
 
 /// What is told of an error.
@@ -219,15 +207,26 @@ impl Unsettled {
     }
 }
 
-thread_local! {
-    /// Calls that ended on this thread, whose memory is used again.
-    static RETIRED: RefCell<Vec<Box<Open>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// So many calls are open at once in one another, rarely more.
-const MOST_RETIRED: usize = 64;
-
 impl Open {
+    #[inline]
+    fn new(call: Found, has_span: bool, unsettled: Unsettled) -> Self {
+        let Found { ticket, table } = call;
+        Self {
+            ticket,
+            table,
+            process: process::generation(),
+            has_span,
+            has_ended: false,
+            is_discarded: false,
+            unsettled,
+            told: Told::Type,
+            settled: None,
+            took: None,
+            context: None,
+            model_call: None,
+        }
+    }
+
     /// The body returned; this is how it went.
     #[cold]
     #[inline(never)]
@@ -245,121 +244,77 @@ impl Open {
         self.context.clone().and_then(ambient::attach)
     }
 
-    fn table(&self) -> TableRef {
-        match &self.whose {
-            Whose::Process(_) => TableRef::default(),
-            Whose::Test(pipeline) => pipeline.table.clone(),
-        }
-    }
-
     fn set_attribute(&self, attribute: KeyValue) {
-        if let Some(ticket) = self.ticket.as_ref().filter(|_| self.has_span) {
-            let of_sdk = self.table().look(ticket, |record, limits| match &record.of_sdk {
-                Some(context) => Some((context.clone(), attribute)),
-                None => {
-                    if record.is_recording() {
-                        record.attributes.set(attribute, limits.max_attributes_per_span);
-                    }
-                    None
+        if !self.has_span {
+            return;
+        }
+        let of_sdk = self.table.look(&self.ticket, |record, limits| match &record.of_sdk {
+            Some(context) => Some((context.clone(), attribute)),
+            None => {
+                if record.is_recording() {
+                    record.attributes.set(attribute, limits.max_attributes_per_span);
                 }
-            });
-            if let Some((context, attribute)) = of_sdk.flatten() {
-                record::set_attribute_of_sdk(&context, attribute);
+                None
             }
+        });
+        if let Some((context, attribute)) = of_sdk.flatten() {
+            record::set_attribute_of_sdk(&context, attribute);
         }
     }
 
     /// Takes over the tokens that were counted from within.
     fn hear(&mut self) {
-        let said = match &self.ticket {
-            Some(ticket) => self.table().look(ticket, |record, _| record.said.take()).flatten(),
-            None => None,
-        };
-        if let Some(said) = said {
+        if let Some(said) = self.table.look(&self.ticket, |record, _| record.said.take()).flatten() {
             self.model_call.get_or_insert_default().add(*said);
         }
     }
 
     /// Ends the call: its span, if there is one, and its measurements. Once.
     fn end(&mut self) {
-        if self.process != process::generation() {
-            // Begun before a fork, and the other process's to end. A lock that another thread of that held stays
-            // locked here.
+        // Begun before a fork, it is the other process's to end. A lock that another thread of that held stays locked
+        // here.
+        if self.has_ended || self.process != process::generation() {
             return;
         }
-        let Some(ticket) = self.ticket.take() else { return };
-        let table = self.table();
+        self.has_ended = true;
         if self.is_discarded {
-            self.record = table.discard(&ticket);
+            if let Some(record) = self.table.discard(&self.ticket) {
+                local::keep(record);
+            }
             return;
         }
         let now = Instant::now();
-        let outcome = self.settled.unwrap_or_else(|| self.unsettled.outcome());
         let end = self.took.map_or(End::At(now), End::After);
+        let outcome = self.settled.unwrap_or_else(|| self.unsettled.outcome());
         let told = std::mem::take(&mut self.told);
         let is_counted = self.model_call.is_some();
-        let closed = table.end(&ticket, |record| {
+        let closed = self.table.end(&self.ticket, |record| {
             record.close(outcome, told, end);
-            is_counted || record.is_counted() || record.of_sdk.is_some()
+            is_counted || record.wants_more_at_its_end()
         });
         match closed {
-            Closed::Gone => self.record_metrics(outcome, now),
-            Closed::Done(spare) => {
-                self.record = spare;
-                self.record_metrics(outcome, now);
-            }
+            Closed::Gone | Closed::Done(None) => {}
+            Closed::Done(Some(spare)) => local::keep(spare),
             Closed::Taken(mut record) => {
                 record.add(self.model_call.take());
                 record.hear();
-                self.model_call = record.model_call.take();
-                self.record_metrics(outcome, now);
-                record.model_call = self.model_call.take();
+                record.measure(outcome, self.took.unwrap_or_else(|| now.saturating_duration_since(record.began)));
                 record.end_of_sdk();
-                self.record = table.hand_in(&ticket, record);
-            }
-        }
-    }
-
-    fn record_metrics(&self, outcome: Outcome, now: Instant) {
-        if !self.wants_metrics {
-            return;
-        }
-        let elapsed = self.took.unwrap_or_else(|| now.saturating_duration_since(self.began));
-        let record = |pipeline: &Pipeline| {
-            if let Some(instruments) = &pipeline.instruments {
-                let seconds = elapsed.as_secs_f64();
-                instruments.record_phase(self.name, self.group.name(), outcome, seconds);
-                if let Some(model_call) = self.model_call.as_ref().filter(|call| call.counted) {
-                    model_call.record(instruments, seconds, outcome.error_type());
-                }
-            }
-        };
-        match &self.whose {
-            Whose::Test(pipeline) => record(pipeline),
-            // A call that began with a telemetry which has ended is not the next one's.
-            Whose::Process(live) => {
-                if let Some(pipeline) = pipeline::active().as_ref().filter(|active| live.is(active)) {
-                    record(pipeline);
+                match record.goes_nowhere() {
+                    true => {
+                        record.clear();
+                        local::keep(record);
+                    }
+                    false => self.table.hand_in(&self.ticket, record),
                 }
             }
         }
     }
 
-    /// Leaves its memory to another call.
-    fn retire(mut self: Box<Self>) {
+    /// Lets go of what others may need.
+    fn forget(&mut self) {
         self.context = None;
-        self.model_call = None;
-        if let Whose::Test(_) = self.whose {
-            // It would keep the pipeline of the test.
-            return;
-        }
-        let _thread_is_ending = RETIRED.try_with(|retired| {
-            if let Ok(mut retired) = retired.try_borrow_mut()
-                && retired.len() < MOST_RETIRED
-            {
-                retired.push(self);
-            }
-        });
+        self.table = TableRef::default();
     }
 }
 

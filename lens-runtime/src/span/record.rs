@@ -6,31 +6,51 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
 
-use opentelemetry::trace::{Event, Link, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _};
+use opentelemetry::trace::{
+    Event, Link, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+};
 use opentelemetry::{Context, Key, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLimits, SpanLinks};
 
 use super::Told;
+use super::entry::CountsAs;
 use crate::clock;
 use crate::group::{Bucket, SpanGroup};
 use crate::groups;
 use crate::metrics::{self, ModelCall};
 use crate::outcome::Outcome;
+use crate::pipeline::{self, Pipeline, Whose};
+use crate::sampling::{OwnedKey, Share};
 use crate::semconv;
 use crate::value::{held, held_by, kept};
 
 /// What is known of a call.
 pub(crate) struct Record {
-    /// Tells it from others that had its place in the table.
+    /// The id of its span. A call without one has an id, too, by which it is told from others that had its place.
     pub(super) id: SpanId,
     /// The shard of the table that it is from, and where its memory goes back to.
     pub(super) home: u8,
-    /// The span that it is.
-    pub(super) span: SpanContext,
+    // What was asked for, before it began.
+    pub(super) whose: Whose,
+    pub(super) wants_span: bool,
+    pub(super) wants_metrics: bool,
+    pub(super) share: Share,
+    pub(super) sample_key: Option<Box<OwnedKey>>,
+    /// The number of the step that begins with it.
+    pub(super) begins: Option<u64>,
+    pub(super) counts_as: CountsAs,
+    pub(super) elsewhere: Option<Box<SpanContext>>,
+    // What it is.
+    pub(super) trace: TraceId,
+    pub(super) flags: TraceFlags,
+    pub(super) state: TraceState,
     pub(super) parent: SpanId,
     pub(super) parent_is_remote: bool,
     pub(super) fate: Fate,
-    pub(super) name: Cow<'static, str>,
+    /// Its name as the annotation has it, for what is measured.
+    pub(super) called: &'static str,
+    /// Another name, if the program gave it one.
+    pub(super) renamed: Option<Cow<'static, str>>,
     pub(super) kind: SpanKind,
     pub(super) group: &'static SpanGroup,
     pub(super) bucket: Option<Bucket>,
@@ -82,11 +102,22 @@ impl Record {
         Box::new(Self {
             id: SpanId::INVALID,
             home: 0,
-            span: SpanContext::NONE,
+            whose: Whose::Nobody,
+            wants_span: false,
+            wants_metrics: false,
+            share: Share::ALL,
+            sample_key: None,
+            begins: None,
+            counts_as: CountsAs::ItsGroup,
+            elsewhere: None,
+            trace: TraceId::INVALID,
+            flags: TraceFlags::NOT_SAMPLED,
+            state: TraceState::NONE,
             parent: SpanId::INVALID,
             parent_is_remote: false,
             fate: Fate::None,
-            name: Cow::Borrowed(""),
+            called: "",
+            renamed: None,
             kind: SpanKind::Internal,
             group: &groups::Job,
             bucket: None,
@@ -109,7 +140,14 @@ impl Record {
 
     /// Empty again, with the memory that it has.
     pub(super) fn clear(&mut self) {
-        // What is set anew for each call is not cleared: ids, name, group, step, beginning.
+        // What is set anew for each call is not cleared.
+        self.whose = Whose::Nobody;
+        self.sample_key = None;
+        self.begins = None;
+        self.counts_as = CountsAs::ItsGroup;
+        self.elsewhere = None;
+        self.state = TraceState::NONE;
+        self.renamed = None;
         self.kind = SpanKind::Internal;
         self.bucket = None;
         self.began_at = None;
@@ -130,6 +168,19 @@ impl Record {
         self.of_sdk = None;
     }
 
+    /// Its span, as others see it.
+    pub(super) fn span(&self) -> SpanContext {
+        SpanContext::new(self.trace, self.id, self.flags, false, self.state.clone())
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.renamed.as_deref().unwrap_or(self.called)
+    }
+
+    pub(super) fn is_sampled(&self) -> bool {
+        self.flags.is_sampled()
+    }
+
     pub(super) fn is_recording(&self) -> bool {
         self.fate == Fate::Kept && self.end == End::Open
     }
@@ -139,9 +190,36 @@ impl Record {
         self.fate == Fate::Kept || self.of_sdk.is_some()
     }
 
-    /// Whether something is known of a model.
-    pub(super) fn is_counted(&self) -> bool {
-        self.model_call.is_some() || self.said.is_some()
+    /// Whether nobody is told of it.
+    pub(super) fn goes_nowhere(&self) -> bool {
+        self.fate == Fate::None
+    }
+
+    /// Whether there is more to do when it has ended than to deliver it.
+    pub(super) fn wants_more_at_its_end(&self) -> bool {
+        self.wants_metrics || self.model_call.is_some() || self.said.is_some() || self.of_sdk.is_some()
+    }
+
+    /// Takes the measurements of the call.
+    pub(super) fn measure(&self, outcome: Outcome, took: Duration) {
+        if !self.wants_metrics {
+            return;
+        }
+        let record = |pipeline: &Pipeline| {
+            if let Some(instruments) = &pipeline.instruments {
+                instruments.record(self.called, self.group.name(), outcome, took, self.model_call.as_deref());
+            }
+        };
+        match &self.whose {
+            Whose::Nobody => {}
+            Whose::Test(pipeline) => record(pipeline),
+            // A call that began with a telemetry which has ended is not the next one's.
+            Whose::Process(live) => {
+                if let Some(pipeline) = pipeline::active().as_ref().filter(|active| live.is(active)) {
+                    record(pipeline);
+                }
+            }
+        }
     }
 
     /// Takes over what more is known of the model.
@@ -292,15 +370,8 @@ impl Record {
 
     /// The same, for a sampler of the program's.
     pub(super) fn attributes_so_far(&self) -> Vec<KeyValue> {
-        let users = self.attributes.list.iter().map(|(key, held)| {
-            let value = match held {
-                Held::Value(value) => value.clone(),
-                Held::Text { from, to } => {
-                    Value::from(self.attributes.texts[*from as usize..*to as usize].to_owned())
-                }
-            };
-            KeyValue::new(key.clone(), value)
-        });
+        let Attributes { list, texts, .. } = &self.attributes;
+        let users = list.iter().map(|(key, held)| KeyValue::new(key.clone(), held.clone().value(texts)));
         self.own_at_first().chain(users).collect()
     }
 
@@ -319,11 +390,11 @@ impl Record {
         attributes.retain(|user| last.iter().all(|own| own.key != user.key));
         attributes.extend(last);
         SpanData {
-            span_context: std::mem::replace(&mut self.span, SpanContext::NONE),
+            span_context: self.span(),
             parent_span_id: self.parent,
             parent_span_is_remote: self.parent_is_remote,
             span_kind: self.kind.clone(),
-            name: std::mem::take(&mut self.name),
+            name: self.renamed.take().unwrap_or(Cow::Borrowed(self.called)),
             start_time,
             end_time,
             attributes,
@@ -373,39 +444,76 @@ pub struct Attributes {
 /// The memory of an attribute, beside what its value holds.
 const ONE: usize = size_of::<(Key, Held)>() + 16;
 
-enum Held {
-    Value(Value),
+#[derive(Clone)]
+pub(crate) enum Held {
+    Bool(bool),
+    I64(i64),
+    F64(f64),
     /// A part of `texts`.
     Text {
         from: u32,
         to: u32,
     },
+    Other(Box<Value>),
+}
+
+impl Held {
+    fn value(self, texts: &str) -> Value {
+        match self {
+            Self::Bool(value) => Value::Bool(value),
+            Self::I64(value) => Value::I64(value),
+            Self::F64(value) => Value::F64(value),
+            Self::Text { from, to } => {
+                Value::String(StringValue::from(texts[from as usize..to as usize].to_owned()))
+            }
+            Self::Other(value) => *value,
+        }
+    }
+}
+
+impl From<Value> for Held {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Bool(value) => Self::Bool(value),
+            Value::I64(value) => Self::I64(value),
+            Value::F64(value) => Self::F64(value),
+            value => Self::Other(Box::new(value)),
+        }
+    }
 }
 
 impl Attributes {
     /// Sets an attribute when the span is described, of which no two have the same key.
     pub(crate) fn push(&mut self, key: &'static str, value: Value) {
-        self.bytes += ONE + held_by(&value);
-        self.list.push((Key::from_static_str(key), Held::Value(value)));
+        self.bytes += held_by(&value);
+        self.push_held(key, Held::from(value));
+    }
+
+    #[inline]
+    pub(crate) fn push_held(&mut self, key: &'static str, held: Held) {
+        self.bytes += ONE;
+        self.list.push((Key::from_static_str(key), held));
     }
 
     /// The same for a text, which is copied without a place of its own.
     pub(crate) fn push_text(&mut self, key: &'static str, text: &str) {
         let text = kept(text);
+        let text = &*text;
         let from = self.texts.len();
-        self.texts.push_str(&text);
-        self.bytes += ONE + text.len();
-        match (u32::try_from(from), u32::try_from(self.texts.len())) {
-            (Ok(from), Ok(to)) => self.list.push((Key::from_static_str(key), Held::Text { from, to })),
-            _ => self.list.push((Key::from_static_str(key), Held::Value(Value::from(text.into_owned())))),
-        }
+        self.texts.push_str(text);
+        self.bytes += text.len();
+        let held = match (u32::try_from(from), u32::try_from(self.texts.len())) {
+            (Ok(from), Ok(to)) => Held::Text { from, to },
+            _ => Held::from(Value::from(text.to_owned())),
+        };
+        self.push_held(key, held);
     }
 
     /// Sets an attribute at any time: it takes the place of one with its key.
     pub(super) fn set(&mut self, attribute: KeyValue, limit: u32) {
         let KeyValue { key, value, .. } = attribute;
         let bytes = held_by(&value);
-        let value = Held::Value(value);
+        let value = Held::from(value);
         match self.list.iter().position(|(own, _)| *own == key) {
             Some(index) => {
                 self.bytes += bytes;
@@ -441,15 +549,7 @@ impl Attributes {
             }
         }
         let texts = &self.texts;
-        self.list.drain(..).map(|(key, held)| {
-            let value = match held {
-                Held::Value(value) => value,
-                Held::Text { from, to } => {
-                    Value::String(StringValue::from(texts[from as usize..to as usize].to_owned()))
-                }
-            };
-            KeyValue::new(key, value)
-        })
+        self.list.drain(..).map(|(key, held)| KeyValue::new(key, held.value(texts)))
     }
 
     fn clear(&mut self) {

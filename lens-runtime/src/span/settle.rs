@@ -62,8 +62,9 @@ impl Open {
 
     /// The first item of a stream came.
     pub(super) fn first_item(&mut self) {
-        let seconds = self.began.elapsed().as_secs_f64();
-        self.set_attribute(KeyValue::new(semconv::STREAM_TIME_TO_FIRST_ITEM, seconds));
+        if let Some(since) = self.table.look(&self.ticket, |record, _| record.began.elapsed()) {
+            self.set_attribute(KeyValue::new(semconv::STREAM_TIME_TO_FIRST_ITEM, since.as_secs_f64()));
+        }
     }
 
     /// For how many requests each side has tokens.

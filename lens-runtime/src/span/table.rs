@@ -22,6 +22,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanLimits};
 use slab::Slab;
 
 use super::handle::Found;
+use super::local;
 use super::record::{End, Fate, Record};
 use crate::value::held;
 use crate::{clock, process, semconv};
@@ -197,19 +198,21 @@ impl Table {
         }
     }
 
-    /// Puts the record of a call that begins into its place. `None` if telemetry is at its end.
-    pub(super) fn begin(&self, mut record: Box<Record>, id: SpanId) -> Result<Ticket, Box<Record>> {
-        let number = own_shard();
+    /// Puts the record of a call that begins into its place; `None` if telemetry is at its end.
+    #[inline]
+    pub(super) fn begin(&self, mut record: Box<Record>) -> Option<Ticket> {
+        let number = usize::from(record.home) % SHARDS;
         let mut shard = lock(&self.shards[number]);
-        let Some(limits) = shard.limits else { return Err(record) };
+        let limits = shard.limits.as_ref()?;
         record.attributes.limit(limits.max_attributes_per_span);
-        if record.links.links.len() > limits.max_links_per_span as usize {
-            record.limit_links(&limits);
+        record.limit_links(limits);
+        let id = record.id;
+        // There are few shards, and no memory for more calls than the numbers are for.
+        #[expect(clippy::cast_possible_truncation, reason = "see above")]
+        {
+            let key = shard.open.insert(record);
+            Some(Ticket { shard: number as u32, key: key as u32, id })
         }
-        record.home = number as u8;
-        let key = shard.open.insert(record);
-        // There is no memory for more calls than the numbers are for.
-        Ok(Ticket { shard: number as u32, key: u32::try_from(key).unwrap_or(u32::MAX), id })
     }
 
     /// Looks at an open call.
@@ -240,11 +243,11 @@ impl Table {
     }
 
     /// Hands in the record of a call that was taken out.
-    pub(super) fn hand_in(&self, ticket: &Ticket, record: Box<Record>) -> Option<Box<Record>> {
+    pub(super) fn hand_in(&self, ticket: &Ticket, record: Box<Record>) {
         let mut shard = self.shard(ticket);
-        let record = shard.hand_in(record);
+        let nobody_is_told = shard.hand_in(record);
         self.tell(shard);
-        record
+        drop(nobody_is_told);
     }
 
     /// Takes a call back, as if it had not begun.
@@ -259,7 +262,7 @@ impl Table {
 
     /// Takes a span in that others made.
     pub(crate) fn hand_in_foreign(&self, span: SpanData) {
-        let mut shard = lock(&self.shards[own_shard()]);
+        let mut shard = lock(&self.shards[local::shard() % SHARDS]);
         match span.span_context.is_sampled() {
             true => {
                 shard.made += 1;
@@ -441,7 +444,7 @@ impl Shard {
     /// Puts the record of a call that ended where it belongs. What belongs nowhere comes back empty.
     fn hand_in(&mut self, mut record: Box<Record>) -> Option<Box<Record>> {
         let is_span = match record.fate {
-            Fate::Kept if record.span.is_sampled() => true,
+            Fate::Kept if record.is_sampled() => true,
             Fate::Kept | Fate::LeftOut => false,
             Fate::None => {
                 record.clear();
@@ -485,7 +488,7 @@ impl Ended {
     /// Whether it is a span, and no call of which there is none.
     pub(crate) fn is_span(&self) -> bool {
         match self {
-            Self::Ours(record) => record.fate == Fate::Kept && record.span.is_sampled(),
+            Self::Ours(record) => record.fate == Fate::Kept && record.is_sampled(),
             Self::Foreign(_) => true,
         }
     }
@@ -517,10 +520,10 @@ impl LongOpen {
         Self {
             span: match &record.of_sdk {
                 Some(context) => context.span().span_context().clone(),
-                None => record.span.clone(),
+                None => record.span(),
             },
             parent: record.parent,
-            name: record.name.clone().into_owned(),
+            name: record.name().to_owned(),
             group: record.group.name(),
             began: record.began,
             began_at: record.began_at.unwrap_or_else(|| clock::wall(record.began)),
@@ -549,13 +552,4 @@ impl LongOpen {
         }
         logger.emit(record);
     }
-}
-
-/// The shard of this thread.
-fn own_shard() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
-    }
-    OWN.try_with(|own| *own).unwrap_or_default()
 }
