@@ -24,7 +24,7 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor}
 use crate::group::{self, Selection};
 use crate::metrics::{self, Instruments};
 use crate::pipeline::{self, Captured, Pipeline};
-use crate::span::{self, Ended, Spans, TableRef};
+use crate::span::{self, Spans, TableRef};
 use crate::{process, semconv};
 
 /// Records what runs within it.
@@ -102,15 +102,7 @@ impl Capture {
     pub fn spans(&self) -> Vec<CapturedSpan> {
         let mut ended = Vec::new();
         self.table.take(0, &mut ended, usize::MAX);
-        let new = ended.into_iter().filter(Ended::is_span).map(|ended| {
-            CapturedSpan(match ended {
-                Ended::Ours(mut record) => record.take_span(),
-                Ended::Foreign(mut span) => {
-                    span::keep_last(&mut span.attributes);
-                    *span
-                }
-            })
-        });
+        let new = ended.into_iter().filter(|ended| ended.is_span).map(|ended| CapturedSpan(ended.span));
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.spans.extend(new);
         // Two spans may begin in one tick of the clock; the one that ended later encloses the other.

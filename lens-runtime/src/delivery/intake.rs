@@ -14,7 +14,7 @@ use super::source::Source;
 use crate::export::{Body, Encoder};
 use crate::summary::Phases;
 
-/// Records of a body, at the most. A large record may be one by itself.
+/// Records of a body, about. A large record may be one by itself.
 const BATCH: usize = 1024;
 
 /// The records of a lane, until they are bodies that wait to be delivered.
@@ -53,7 +53,7 @@ impl<S: Source> Intake<S> {
             tokio::select! {
                 biased;
                 () = sleep_until(self.encode_at), if !self.batch.is_empty() => {
-                    let room = BATCH - self.batch.len();
+                    let room = BATCH.saturating_sub(self.batch.len());
                     self.records.take_ready(&mut self.batch, room);
                     self.encode();
                 }
@@ -106,7 +106,7 @@ impl<S: Source> Intake<S> {
         if before == 0 {
             self.encode_at = Instant::now() + self.linger;
         }
-        if self.batch.len() == BATCH {
+        if self.batch.len() >= BATCH {
             self.encode();
         }
         taken

@@ -6,7 +6,7 @@ use opentelemetry_sdk::logs::SdkLogRecord;
 use opentelemetry_sdk::trace::SpanData;
 
 use crate::export::{Body, Encoder};
-use crate::span::{self, Ended, TableRef};
+use crate::span::{Ended, TableRef};
 use crate::summary::Phases;
 use crate::value::shorten;
 
@@ -28,46 +28,24 @@ impl Item for Ended {
     const MAY_FILL: bool = false;
 
     fn records(&self) -> u64 {
-        u64::from(self.is_span())
+        u64::from(self.is_span)
     }
 
     fn bytes(&self) -> usize {
-        Ended::bytes(self)
+        self.bytes
     }
 
     fn encode(batch: Vec<Self>, encoder: &Encoder, phases: &mut Phases) -> Vec<Body> {
-        let mut spans = Vec::with_capacity(batch.len());
-        let mut records = Vec::with_capacity(batch.len());
-        let table = TableRef::default();
-        let longest_text = table.longest_text();
-        for ended in batch {
-            let is_span = ended.is_span();
-            let span = match ended {
-                Ended::Ours(mut record) => {
-                    let span = record.take_span();
-                    records.push(record);
-                    span
-                }
-                Ended::Foreign(mut span) => {
-                    span::keep_last(&mut span.attributes);
-                    *span
-                }
-            };
+        let longest_text = TableRef::default().longest_text();
+        let spans = batch.into_iter().filter_map(|Ended { span, is_span, .. }| {
             phases.add(&span);
-            if is_span {
-                spans.push(shortened(span, longest_text));
-            }
-        }
-        let bodies = encoder.spans(&spans);
-        table.recycle(records);
-        bodies
+            is_span.then(|| shortened(span, longest_text))
+        });
+        encoder.spans(&spans.collect::<Vec<_>>())
     }
 
     fn sum_up(self, phases: &mut Phases) {
-        match self {
-            Ended::Ours(mut record) => phases.add(&record.take_span()),
-            Ended::Foreign(span) => phases.add(&span),
-        }
+        phases.add(&self.span);
     }
 }
 

@@ -16,7 +16,8 @@ use opentelemetry_sdk::trace::{SamplingDecision, ShouldSample};
 
 use super::entry::CountsAs;
 use super::handle::{Found, Handle, Within};
-use super::record::{Fate, Record};
+use super::ended::Fate;
+use super::record::Record;
 use super::{Entry, TableRef};
 use crate::{ambient, ids};
 use crate::group::Bucket;
@@ -88,8 +89,8 @@ impl Entry {
     #[inline]
     pub(super) fn open(self, name: &'static str) -> Option<Begun> {
         let Self(mut record) = self;
-        record.called = name;
-        record.began = Instant::now();
+        record.facts.called = name;
+        record.facts.began = Instant::now();
         match &record.whose {
             Whose::Process(live) if record.is_plain(*live) => match live.is_active() {
                 true => Context::map_current(|around| plain(record, around)),
@@ -109,7 +110,7 @@ impl Record {
             && self.share == Share::ALL
             && self.begins.is_none()
             && self.elsewhere.is_none()
-            && self.group.scope().is_none()
+            && self.facts.group.scope().is_none()
     }
 }
 
@@ -119,18 +120,18 @@ fn plain(mut record: Box<Record>, around: &Context) -> Option<Begun> {
         return None;
     }
     let place = Around::of(around);
-    record.step = place.step;
-    record.bucket = bucket(&record, place);
+    record.facts.step = place.step;
+    record.facts.bucket = bucket(&record, place);
     let span = around.span();
     let parent = span.span_context();
     let is_within = parent.is_valid();
     let is_kept = !is_within || parent.is_sampled();
-    record.trace = if is_within { parent.trace_id() } else { ids::trace() };
-    record.parent = parent.span_id();
-    record.parent_is_remote = parent.is_remote();
-    record.flags = parent.trace_flags().with_sampled(is_kept);
-    record.state = parent.trace_state().clone();
-    record.fate = if is_kept { Fate::Kept } else { Fate::LeftOut };
+    record.facts.trace = if is_within { parent.trace_id() } else { ids::trace() };
+    record.facts.parent = parent.span_id();
+    record.facts.parent_is_remote = parent.is_remote();
+    record.facts.flags = parent.trace_flags().with_sampled(is_kept);
+    record.set_state(parent.trace_state().clone());
+    record.facts.fate = if is_kept { Fate::Kept } else { Fate::LeftOut };
     let span = record.span();
     let table = TableRef::default();
     let call = Found { ticket: table.begin(record)?, table };
@@ -170,7 +171,7 @@ fn without_span(
     }
     let scoped = scoped(&record, around);
     let around = scoped.as_ref().unwrap_or(around);
-    record.fate = Fate::None;
+    record.facts.fate = Fate::None;
     let call = Found { ticket: table.begin(record)?, table };
     let context = match around.has_active_span() {
         true => {
@@ -195,25 +196,25 @@ fn with_span(
     let around = scoped.as_ref().unwrap_or(around);
     // What a group says of those beneath holds for itself, too, which has no bucket then.
     let place = Around::of(around);
-    record.step = place.step;
-    record.bucket = bucket(&record, place);
+    record.facts.step = place.step;
+    record.facts.bucket = bucket(&record, place);
     let elsewhere = record.elsewhere.take().map(|parent| around.with_remote_span_context(*parent));
     let parent = elsewhere.as_ref().unwrap_or(around);
     let verdict = {
         let span = parent.span();
         let parent_ids = span.span_context();
-        record.trace = if parent_ids.is_valid() { parent_ids.trace_id() } else { ids::trace() };
-        record.parent = parent_ids.span_id();
-        record.parent_is_remote = parent_ids.is_remote();
-        record.flags = parent_ids.trace_flags();
+        record.facts.trace = if parent_ids.is_valid() { parent_ids.trace_id() } else { ids::trace() };
+        record.facts.parent = parent_ids.span_id();
+        record.facts.parent_is_remote = parent_ids.is_remote();
+        record.facts.flags = parent_ids.trace_flags();
         spans.decide(&mut record, parent, &table)
     };
     if let Some(tracer) = spans.tracer.as_ref().filter(|_| verdict.is_recorded) {
         return with_span_of_sdk(record, tracer, table, around, parent, verdict.state);
     }
-    record.fate = if verdict.is_recorded { Fate::Kept } else { Fate::LeftOut };
-    record.flags = record.flags.with_sampled(verdict.is_sampled);
-    record.state = verdict.state;
+    record.facts.fate = if verdict.is_recorded { Fate::Kept } else { Fate::LeftOut };
+    record.facts.flags = record.facts.flags.with_sampled(verdict.is_sampled);
+    record.set_state(verdict.state);
     let span = record.span();
     let call = Found { ticket: table.begin(record)?, table };
     let context = around.with_span(Handle { span, call: call.clone() });
@@ -231,18 +232,18 @@ fn with_span_of_sdk(
 ) -> Option<Begun> {
     let told = told_to_sdk(parent, state);
     let parent = told.as_ref().unwrap_or(parent);
-    let mut builder = tracer.span_builder(record.called).with_start_time(record.started_at());
-    builder.span_kind = Some(record.kind.clone());
-    builder.attributes = Some(record.take_attributes());
-    builder.links = Some(std::mem::take(&mut record.links.links));
+    let mut builder = tracer.span_builder(record.facts.called).with_start_time(record.facts.started_at(record.extras.as_deref()));
+    builder.span_kind = Some(record.facts.kind.clone());
+    builder.attributes = Some(record.attributes_so_far());
+    builder.links = record.extras.as_ref().map(|extras| extras.links.links.clone());
     let context = around.with_span(tracer.build_with_context(builder, parent));
     let span = context.span();
     let ids = span.span_context();
     let is_kept = span.is_recording();
-    (record.trace, record.id, record.flags) = (ids.trace_id(), ids.span_id(), ids.trace_flags());
-    record.fate = if is_kept { Fate::None } else { Fate::LeftOut };
+    (record.facts.trace, record.facts.id, record.facts.flags) = (ids.trace_id(), ids.span_id(), ids.trace_flags());
+    record.facts.fate = if is_kept { Fate::None } else { Fate::LeftOut };
     record.of_sdk = is_kept.then(|| context.clone());
-    let id = record.id;
+    let id = record.facts.id;
     let call = Found { ticket: table.begin(record)?, table };
     call.table.add_stranger(id, call.clone());
     Some(Begun { call, has_span: is_kept, context })
@@ -269,7 +270,7 @@ impl Spans {
 impl Sampling {
     /// What the sampler says of a span.
     fn decide(&self, record: &mut Record, parent: &Context, table: &TableRef) -> Verdict {
-        let trace_id = record.trace;
+        let trace_id = record.facts.trace;
         let span = parent.span();
         let ids = span.span_context();
         let is_within = ids.is_valid();
@@ -293,10 +294,10 @@ impl Sampling {
                     sampler.should_sample(
                         Some(parent),
                         trace_id,
-                        record.called,
-                        &record.kind,
+                        record.facts.called,
+                        &record.facts.kind,
                         &attributes,
-                        &record.links,
+                        record.extras.as_ref().map_or(&[], |extras| &extras.links.links),
                     )
                 };
                 // One that panics has not said that the span is to be recorded.
@@ -327,7 +328,7 @@ impl Spans {
             return sampled;
         }
         let left_out = |state| Verdict { is_recorded: false, is_sampled: false, state };
-        if record.step.is_some_and(|number| !self.steps.includes(number)) {
+        if record.facts.step.is_some_and(|number| !self.steps.includes(number)) {
             return left_out(sampled.state);
         }
         if record.share == Share::ALL {
@@ -343,14 +344,14 @@ impl Spans {
     /// What decides about a call, in the same way in every process: its key, or its number among those of its step;
     /// outside of a step, its trace.
     fn draw(&self, record: &Record) -> Draw {
-        let group = record.group.name();
+        let group = record.facts.group.name();
         let of_call = |step, key: Key<'_>| Draw::OfCall(randomness(&self.run_id, group, step, key));
-        match (&record.sample_key, record.step) {
+        match (&record.sample_key, record.facts.step) {
             (Some(key), step) => of_call(step.unwrap_or_default(), key.as_key()),
             (None, Some(step)) => of_call(step, Key::Ordinal(self.ordinals.next(group, step))),
-            (None, None) if self.sampler.leaves_ids_random() => Draw::OfTrace(randomness_of_trace(record.trace)),
+            (None, None) if self.sampler.leaves_ids_random() => Draw::OfTrace(randomness_of_trace(record.facts.trace)),
             // A sampler that decides by the ids has left some of them only.
-            (None, None) => of_call(0, Key::Text(&record.trace.to_string())),
+            (None, None) => of_call(0, Key::Text(&record.facts.trace.to_string())),
         }
     }
 }
@@ -367,7 +368,7 @@ fn told_to_sdk(parent: &Context, state: TraceState) -> Option<Context> {
 
 /// The context around a call that changes what is beneath it.
 fn scoped(record: &Record, around: &Context) -> Option<Context> {
-    let (number, bucket) = (record.begins, record.group.scope());
+    let (number, bucket) = (record.begins, record.facts.group.scope());
     if number.is_none() && bucket.is_none() {
         return None;
     }
@@ -381,7 +382,7 @@ fn scoped(record: &Record, around: &Context) -> Option<Context> {
 /// What the time of a span counts as: as its group says, unless a span around it says otherwise.
 fn bucket(record: &Record, around: Around) -> Option<Bucket> {
     match record.counts_as {
-        CountsAs::ItsGroup => record.group.bucket().map(|own| around.counts_as.unwrap_or(own)),
+        CountsAs::ItsGroup => record.facts.group.bucket().map(|own| around.counts_as.unwrap_or(own)),
         CountsAs::Bucket(bucket) => Some(bucket),
         CountsAs::Umbrella => None,
     }

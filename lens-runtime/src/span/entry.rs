@@ -35,7 +35,7 @@ impl Entry {
     pub(crate) fn begin(group: &'static SpanGroup) -> Option<Self> {
         let For { whose, spans, metrics, share } = pipeline::for_call(group, group.wanted())?;
         let mut record = local::record()?;
-        record.group = group;
+        record.facts.group = group;
         record.whose = whose;
         record.wants_span = spans;
         record.wants_metrics = metrics;
@@ -82,7 +82,7 @@ impl Entry {
 
     /// Records a call that is over.
     pub(crate) fn interval(mut self, name: &'static str, began_at: SystemTime, took: Duration) {
-        self.0.began_at = Some(began_at);
+        self.0.extras().began_at = Some(began_at);
         if let Some(Begun { call, has_span, .. }) = self.open(name) {
             let mut open = Open::new(call, has_span, Unsettled::Cancelled);
             open.took = Some(took);
@@ -117,7 +117,7 @@ impl Entry {
 
     /// The span's kind.
     pub fn kind(&mut self, kind: SpanKind) {
-        self.0.kind = kind;
+        self.0.facts.kind = kind;
     }
 
     /// What the span's time counts as, instead of what its group says.
@@ -139,12 +139,12 @@ impl Entry {
     pub fn links<I: IntoIterator<Item: SpanRef>>(&mut self, spans: I) {
         let contexts = spans.into_iter().filter_map(|span| span.span_context());
         let links = contexts.map(|context| Link::new(context, Vec::new(), 0));
-        self.0.links.links.extend(links);
+        self.0.extras().links.links.extend(links);
     }
 
     /// The model that is called.
     pub fn model_call(&mut self) -> &mut ModelCall {
-        self.0.model_call.get_or_insert_default()
+        self.0.extras().model_call.get_or_insert_default()
     }
 }
 

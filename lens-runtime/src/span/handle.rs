@@ -12,7 +12,8 @@ use opentelemetry::trace::{Event, Link, Span, SpanContext, SpanId, Status, Trace
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SpanLimits;
 
-use super::record::{End, Fate, Record};
+use super::ended::{End, Fate};
+use super::record::Record;
 use super::table::{TableRef, Ticket};
 use crate::metrics::ModelCall;
 
@@ -79,7 +80,7 @@ impl Found {
     }
 
     pub(super) fn is_left_out(&self) -> bool {
-        self.table.look(&self.ticket, |record, _| record.fate == Fate::LeftOut).unwrap_or(true)
+        self.table.look(&self.ticket, |record, _| record.facts.fate == Fate::LeftOut).unwrap_or(true)
     }
 }
 
@@ -137,7 +138,7 @@ impl Span for Handle {
         T: Into<Cow<'static, str>>,
     {
         let name = new_name.into();
-        self.write(|record, _| record.renamed = Some(name));
+        self.write(|record, _| record.extras().renamed = Some(name));
     }
 
     fn add_link(&mut self, span_context: SpanContext, attributes: Vec<KeyValue>) {
@@ -147,7 +148,7 @@ impl Span for Handle {
 
     /// It goes nowhere before the call has ended, too: what is counted until then is counted of it.
     fn end_with_timestamp(&mut self, timestamp: SystemTime) {
-        self.write(|record, _| record.end = End::On(timestamp));
+        self.write(|record, _| record.facts.end = End::On(timestamp));
     }
 }
 

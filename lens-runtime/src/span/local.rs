@@ -52,7 +52,7 @@ pub(super) fn record() -> Option<Box<Record>> {
     local(|local| {
         let mut record = local.records.pop().unwrap_or_else(Record::new);
         record.home = local.shard;
-        record.id = local.ids.span();
+        record.facts.id = local.ids.span();
         record
     })
 }

@@ -13,7 +13,9 @@
 //!
 //! Nothing here knows of configuration, exporters or OTLP.
 
+mod attributes;
 mod begin;
+mod ended;
 mod entry;
 mod follow;
 mod handle;
@@ -27,16 +29,17 @@ use std::time::{Duration, Instant};
 
 use opentelemetry::{Context, ContextGuard, KeyValue};
 
+pub(crate) use attributes::{Attributes, Held};
 use begin::Begun;
 pub(crate) use begin::{Sampling, Spans};
+use ended::End;
+pub(crate) use ended::Ended;
 pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
 pub(crate) use handle::{Found, stranger_begins, stranger_ends};
-use record::End;
-pub(crate) use record::{Attributes, Held};
 pub use settle::taken;
 use table::{Closed, Ticket};
-pub(crate) use table::{Ended, Made, Outlet, TableRef};
+pub(crate) use table::{Made, Outlet, TableRef};
 
 use crate::ambient;
 use crate::group::SpanGroup;
@@ -287,26 +290,24 @@ impl Open {
         let end = self.took.map_or(End::At(now), End::After);
         let outcome = self.settled.unwrap_or_else(|| self.unsettled.outcome());
         let told = std::mem::take(&mut self.told);
-        let is_counted = self.model_call.is_some();
+        let has_more = self.model_call.is_some();
         let closed = self.table.end(&self.ticket, |record| {
             record.close(outcome, told, end);
-            is_counted || record.wants_more_at_its_end()
+            has_more || record.wants_more_at_its_end()
         });
         match closed {
-            Closed::Gone | Closed::Done(None) => {}
-            Closed::Done(Some(spare)) => local::keep(spare),
+            Closed::Gone => {}
+            Closed::Done(spare) => local::keep(spare),
             Closed::Taken(mut record) => {
                 record.add(self.model_call.take());
                 record.hear();
-                record.measure(outcome, self.took.unwrap_or_else(|| now.saturating_duration_since(record.began)));
+                record.measure(outcome, self.took.unwrap_or_else(|| now.saturating_duration_since(record.facts.began)));
                 record.end_of_sdk();
-                match record.goes_nowhere() {
-                    true => {
-                        record.clear();
-                        local::keep(record);
-                    }
-                    false => self.table.hand_in(&self.ticket, record),
+                if !record.goes_nowhere() {
+                    self.table.hand_in(&self.ticket, &mut record);
                 }
+                record.clear();
+                local::keep(record);
             }
         }
     }
@@ -315,15 +316,6 @@ impl Open {
     fn forget(&mut self) {
         self.context = None;
         self.table = TableRef::default();
-    }
-}
-
-/// Leaves the last of the attributes with the same key, as a map would: the SDK keeps each that was set.
-pub(crate) fn keep_last(attributes: &mut Vec<KeyValue>) {
-    for index in (0..attributes.len()).rev() {
-        if attributes[index + 1..].iter().any(|later| later.key == attributes[index].key) {
-            attributes.remove(index);
-        }
     }
 }
 

@@ -23,9 +23,9 @@ use slab::Slab;
 
 use super::handle::Found;
 use super::local;
-use super::record::{End, Fate, Record};
-use crate::value::held;
-use crate::{clock, process, semconv};
+use super::ended::{Chunk, End, Ended, Fate, bytes, bytes_of_foreign};
+use super::record::Record;
+use crate::{process, semconv};
 
 /// Threads that begin and end spans at once rarely wait for one another.
 const SHARDS: usize = 16;
@@ -33,8 +33,8 @@ const SHARDS: usize = 16;
 /// So many spans of a shard do not wait until it is time to look for them.
 const MANY: usize = 512;
 
-/// How many empty records a shard keeps, to be used again.
-const SPARE: usize = 1024;
+/// How many empty chunks a shard keeps, to be used again.
+const SPARE: usize = 4;
 
 /// Which table? That of the process, or a test's own.
 #[derive(Clone, Debug, Default)]
@@ -96,8 +96,9 @@ struct Shard {
     exit: Option<Arc<dyn Outlet>>,
     limits: Option<SpanLimits>,
     open: Slab<Box<Record>>,
-    ended: VecDeque<Ended>,
-    spare: Vec<Box<Record>>,
+    ended: VecDeque<Chunk>,
+    waiting: usize,
+    spare: Vec<Chunk>,
     made: u64,
     refused: u64,
     left_out: u64,
@@ -115,12 +116,6 @@ pub(crate) trait Outlet: Send + Sync {
     fn wake(&self);
 }
 
-/// A span that ended, or the call of one that was left out.
-pub(crate) enum Ended {
-    Ours(Box<Record>),
-    Foreign(Box<SpanData>),
-}
-
 /// A place in the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
@@ -134,8 +129,8 @@ pub(super) struct Ticket {
 pub(super) enum Closed {
     /// It was ended already.
     Gone,
-    /// It is where it belongs. Here is memory for another one.
-    Done(Option<Box<Record>>),
+    /// It is where it belongs. Its record is empty.
+    Done(Box<Record>),
     /// There is more to say about it: it has to be handed in.
     Taken(Box<Record>),
 }
@@ -204,9 +199,8 @@ impl Table {
         let number = usize::from(record.home) % SHARDS;
         let mut shard = lock(&self.shards[number]);
         let limits = shard.limits.as_ref()?;
-        record.attributes.limit(limits.max_attributes_per_span);
-        record.limit_links(limits);
-        let id = record.id;
+        record.limit(limits);
+        let id = record.facts.id;
         // There are few shards, and no memory for more calls than the numbers are for.
         #[expect(clippy::cast_possible_truncation, reason = "see above")]
         {
@@ -236,18 +230,17 @@ impl Table {
         if finish(&mut record) {
             return Closed::Taken(record);
         }
-        let record = shard.hand_in(record);
-        let spare = record.or_else(|| shard.spare.pop());
+        shard.hand_in(&mut record);
         self.tell(shard);
-        Closed::Done(spare)
+        record.clear();
+        Closed::Done(record)
     }
 
-    /// Hands in the record of a call that was taken out.
-    pub(super) fn hand_in(&self, ticket: &Ticket, record: Box<Record>) {
+    /// Hands in what is known of a call that was taken out.
+    pub(super) fn hand_in(&self, ticket: &Ticket, record: &mut Record) {
         let mut shard = self.shard(ticket);
-        let nobody_is_told = shard.hand_in(record);
+        shard.hand_in(record);
         self.tell(shard);
-        drop(nobody_is_told);
     }
 
     /// Takes a call back, as if it had not begun.
@@ -266,7 +259,12 @@ impl Table {
         match span.span_context.is_sampled() {
             true => {
                 shard.made += 1;
-                shard.offer(Ended::Foreign(Box::new(span)));
+                let bytes = bytes_of_foreign(&span);
+                if let Some(chunk) = shard.chunk(bytes) {
+                    chunk.push_foreign(span);
+                } else {
+                    shard.refused += 1;
+                }
             }
             false => shard.left_out += 1,
         }
@@ -275,7 +273,7 @@ impl Table {
 
     /// Tells whoever takes the spans, where that is necessary.
     fn tell(&self, shard: MutexGuard<'_, Shard>) {
-        let waiting = shard.ended.len();
+        let waiting = shard.waiting;
         if waiting > 0 && (waiting % MANY == 0 || self.is_asleep.load(Ordering::Acquire)) {
             let exit = shard.exit.clone();
             drop(shard);
@@ -287,25 +285,16 @@ impl Table {
         }
     }
 
-    /// Takes some of the spans of a telemetry that ended, and says how many.
+    /// Takes some of the spans of a telemetry that ended, about `most`, and says how many.
     pub(crate) fn take(&self, era: u64, into: &mut Vec<Ended>, most: usize) -> usize {
         let before = into.len();
         for shard in &self.shards {
-            let left = most - (into.len() - before);
-            if left == 0 {
-                break;
-            }
-            let mut shard = lock(shard);
-            if shard.era != era {
-                break;
-            }
-            let some = left.min(shard.ended.len());
-            into.extend(shard.ended.drain(..some));
-            if shard.ended.is_empty() && shard.room > 0 {
-                let room = std::mem::take(&mut shard.room);
-                if let Some(exit) = &shard.exit {
-                    exit.give_back(room);
-                }
+            while into.len() - before < most {
+                // The lock is not held while spans are made of it.
+                let taken = lock(shard).take(era);
+                let Some(mut chunk) = taken else { break };
+                chunk.take(into);
+                lock(shard).keep(chunk);
             }
         }
         into.len() - before
@@ -313,7 +302,7 @@ impl Table {
 
     /// How many spans wait to be taken.
     pub(crate) fn waiting(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).ended.len()).sum()
+        self.shards.iter().map(|shard| lock(shard).waiting).sum()
     }
 
     /// Whoever takes the spans goes to sleep, and is told of the next one; not if there are some, of which it says so.
@@ -325,23 +314,6 @@ impl Table {
             self.is_asleep.store(false, Ordering::Release);
         }
         may_sleep
-    }
-
-    /// Gives the memory of records back to the shards that they are from, to be used again.
-    pub(crate) fn recycle(&self, records: Vec<Box<Record>>) {
-        let mut of_shards: [Vec<Box<Record>>; SHARDS] = Default::default();
-        for mut record in records {
-            record.clear();
-            of_shards[usize::from(record.home) % SHARDS].push(record);
-        }
-        for (shard, mut records) in self.shards.iter().zip(of_shards) {
-            let mut shard = lock(shard);
-            let free = SPARE.saturating_sub(shard.spare.len());
-            let too_many = records.split_off(free.min(records.len()));
-            shard.spare.append(&mut records);
-            drop(shard);
-            drop(too_many);
-        }
     }
 
     /// How many spans of a telemetry there were.
@@ -359,18 +331,17 @@ impl Table {
     pub(crate) fn end_all(&self, reason: &'static str) {
         let mut open: Vec<_> =
             self.shards.iter().flat_map(|shard| lock(shard).open.drain().collect::<Vec<_>>()).collect();
-        open.sort_by_key(|record| Reverse(record.began));
+        open.sort_by_key(|record| Reverse(record.facts.began));
         let now = Instant::now();
         for mut record in open {
-            if record.end == End::Open {
-                record.end = End::At(now);
-                record.truncated = Some(reason);
+            if record.facts.end == End::Open {
+                record.facts.end = End::At(now);
+                record.extras().truncated = Some(reason);
             }
-            record.end_of_sdk();
             // What was counted of a model that is still at work.
             record.hear();
-            let spare = lock(&self.shards[0]).hand_in(record);
-            drop(spare);
+            record.end_of_sdk();
+            lock(&self.shards[0]).hand_in(&mut record);
         }
         self.tell(lock(&self.shards[0]));
     }
@@ -378,7 +349,7 @@ impl Table {
     /// Announces, once each, the spans that have been open for as long as this, parents first.
     pub(crate) fn announce(&self, for_at_least: Duration, logger: &impl Logger) {
         let due = |record: &mut Record| {
-            let is_due = !record.is_announced && record.is_span() && record.began.elapsed() >= for_at_least;
+            let is_due = !record.is_announced && record.is_span() && record.facts.began.elapsed() >= for_at_least;
             record.is_announced |= is_due;
             is_due.then(|| LongOpen::of(record))
         };
@@ -426,6 +397,7 @@ impl Shard {
             limits: None,
             open: Slab::new(),
             ended: VecDeque::new(),
+            waiting: 0,
             spare: Vec::new(),
             made: 0,
             refused: 0,
@@ -437,71 +409,62 @@ impl Shard {
     fn find(&mut self, ticket: &Ticket) -> Option<&mut Record> {
         self.open
             .get_mut(ticket.key as usize)
-            .filter(|record| record.id == ticket.id)
+            .filter(|record| record.facts.id == ticket.id)
             .map(|record| &mut **record)
     }
 
-    /// Puts the record of a call that ended where it belongs. What belongs nowhere comes back empty.
-    fn hand_in(&mut self, mut record: Box<Record>) -> Option<Box<Record>> {
-        let is_span = match record.fate {
-            Fate::Kept if record.is_sampled() => true,
-            Fate::Kept | Fate::LeftOut => false,
-            Fate::None => {
-                record.clear();
-                return Some(record);
-            }
-        };
-        match is_span {
-            true => self.made += 1,
-            false => self.left_out += 1,
+    /// Keeps what is known of a call that ended for whoever takes it, if that is a matter of anybody's.
+    fn hand_in(&mut self, record: &mut Record) {
+        let is_exported = record.facts.is_exported();
+        match (is_exported, record.facts.fate) {
+            (true, _) => self.made += 1,
+            (false, Fate::Kept | Fate::LeftOut) => self.left_out += 1,
+            (false, Fate::None) => return,
         }
-        self.offer(Ended::Ours(record));
-        None
+        let bytes = bytes(&record.attributes, record.extras.as_deref());
+        match self.chunk(bytes) {
+            Some(chunk) => {
+                let extras = record.extras.take();
+                chunk.push(&record.facts, &mut record.attributes, extras, bytes);
+            }
+            None => self.refused += u64::from(is_exported),
+        }
     }
 
-    /// Keeps a span for whoever takes it, if there is room.
-    fn offer(&mut self, ended: Ended) {
+    /// Where there is place for another call, if there is room for what it holds.
+    fn chunk(&mut self, bytes: usize) -> Option<&mut Chunk> {
         if let Some(exit) = &self.exit {
-            let bytes = ended.bytes();
             if self.room < bytes {
                 self.room += exit.room(bytes);
             }
-            if self.room < bytes {
-                self.refused += u64::from(ended.is_span());
-                return;
-            }
-            self.room -= bytes;
+            self.room = self.room.checked_sub(bytes)?;
         }
-        self.ended.push_back(ended);
-    }
-}
-
-impl Ended {
-    /// The memory that it holds, about.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Ours(record) => record.bytes(),
-            Self::Foreign(span) => bytes_of(span),
+        if self.ended.back().is_none_or(Chunk::is_full) {
+            self.ended.push_back(self.spare.pop().unwrap_or_else(Chunk::new));
         }
+        self.waiting += 1;
+        self.ended.back_mut()
     }
 
-    /// Whether it is a span, and no call of which there is none.
-    pub(crate) fn is_span(&self) -> bool {
-        match self {
-            Self::Ours(record) => record.fate == Fate::Kept && record.is_sampled(),
-            Self::Foreign(_) => true,
+    /// Takes the oldest of what ended, if it is of this telemetry.
+    fn take(&mut self, era: u64) -> Option<Chunk> {
+        if self.era != era {
+            return None;
+        }
+        let chunk = self.ended.pop_front()?;
+        self.waiting -= chunk.len();
+        if let (0, Some(exit)) = (self.waiting, &self.exit) {
+            exit.give_back(std::mem::take(&mut self.room));
+        }
+        Some(chunk)
+    }
+
+    /// Keeps an empty chunk.
+    fn keep(&mut self, chunk: Chunk) {
+        if self.spare.len() < SPARE {
+            self.spare.push(chunk);
         }
     }
-}
-
-fn bytes_of(span: &SpanData) -> usize {
-    let events = span.events.iter().map(|event| size_of_val(event) + held(&event.attributes));
-    let links = span.links.iter().map(|link| size_of_val(link) + held(&link.attributes));
-    size_of::<SpanData>()
-        + span.name.len()
-        + held(&span.attributes)
-        + events.sum::<usize>()
-        + links.sum::<usize>()
 }
 
 /// What is announced of a span that has been open for long.
@@ -522,12 +485,12 @@ impl LongOpen {
                 Some(context) => context.span().span_context().clone(),
                 None => record.span(),
             },
-            parent: record.parent,
+            parent: record.facts.parent,
             name: record.name().to_owned(),
-            group: record.group.name(),
-            began: record.began,
-            began_at: record.began_at.unwrap_or_else(|| clock::wall(record.began)),
-            step: record.step,
+            group: record.facts.group.name(),
+            began: record.facts.began,
+            began_at: record.facts.started_at(record.extras.as_deref()),
+            step: record.facts.step,
         }
     }
 
