@@ -89,14 +89,10 @@ impl Live {
     }
 
     /// The one that is active.
+    #[inline]
     fn now() -> Option<Self> {
         let live = LIVE.load(Ordering::Acquire);
         (live != 0 && LIVE_IN.load(Ordering::Relaxed) == process::generation()).then_some(Self(live))
-    }
-
-    /// Whether it still is.
-    pub(crate) fn is_active(self) -> bool {
-        Self::now() == Some(self)
     }
 
     /// Whether its spans are made without asking anybody: each that has no parent, or one that is recorded.

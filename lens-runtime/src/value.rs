@@ -49,6 +49,7 @@ impl<T: AttributeValue + ?Sized> AttributeValue for &T {
         (**self).to_value()
     }
 
+    #[inline]
     fn describe(&self, key: &'static str, attributes: &mut Attributes) {
         (**self).describe(key, attributes);
     }
@@ -71,6 +72,7 @@ impl AttributeValue for str {
         Some(Value::String(StringValue::from(kept(self).into_owned())))
     }
 
+    #[inline]
     fn describe(&self, key: &'static str, attributes: &mut Attributes) {
         attributes.push_text(key, self);
     }
@@ -216,6 +218,7 @@ macro_rules! scalars {
                     Some(Value::$variant($convert))
                 }
 
+                #[inline]
                 fn describe(&self, key: &'static str, attributes: &mut Attributes) {
                     let $value = *self;
                     attributes.push_held(key, Held::$variant($convert));

@@ -102,7 +102,10 @@ impl Attributes {
                 self.bytes += bytes + ONE;
                 self.list.push((key, held));
             }
-            None => self.dropped += 1,
+            None => {
+                self.bytes = self.bytes.max(1);
+                self.dropped += 1;
+            }
         }
     }
 
@@ -128,9 +131,11 @@ impl Attributes {
     /// Moves them behind others. How many attributes, how much text, and how many were dropped before.
     pub(super) fn move_to(&mut self, list: &mut Vec<(Key, Held)>, texts: &mut String) -> (u32, u32, u32) {
         let counts = (self.list.len() as u32, self.texts.len() as u32, self.dropped);
-        list.append(&mut self.list);
-        texts.push_str(&self.texts);
-        self.clear();
+        if self.bytes > 0 {
+            list.append(&mut self.list);
+            texts.push_str(&self.texts);
+            self.clear();
+        }
         counts
     }
 

@@ -18,7 +18,7 @@ use super::entry::CountsAs;
 use super::handle::{Found, Handle, Within};
 use super::ended::Fate;
 use super::record::Record;
-use super::{Entry, TableRef};
+use super::{Open, TableRef};
 use crate::{ambient, ids};
 use crate::group::Bucket;
 use crate::pipeline::{self, Live, Whose};
@@ -78,26 +78,30 @@ struct Verdict {
 }
 
 /// A call that has begun, and the context for its body.
-pub(super) struct Begun {
-    pub(super) call: Found,
-    pub(super) has_span: bool,
-    pub(super) context: Context,
+struct Begun {
+    call: Found,
+    has_span: bool,
+    context: Context,
 }
 
-impl Entry {
-    /// Begins the call, now; `None` if telemetry is suppressed here, or at its end.
+impl Open {
+    /// Begins the call, now. With the context for its body; `None` if telemetry is suppressed here, or at its end.
     #[inline]
-    pub(super) fn open(self, name: &'static str) -> Option<Begun> {
-        let Self(mut record) = self;
+    pub(super) fn begin(&mut self, name: &'static str) -> Option<Context> {
+        let mut record = self.record.take()?;
         record.facts.called = name;
         record.facts.began = Instant::now();
-        match &record.whose {
-            Whose::Process(live) if record.is_plain(*live) => match live.is_active() {
-                true => Context::map_current(|around| plain(record, around)),
-                false => None,
-            },
+        let begun = match &record.whose {
+            Whose::Process(live) if record.is_plain(*live) => {
+                Context::map_current(|around| plain(record, around))
+            }
             _ => begin(record),
-        }
+        };
+        let Begun { call, has_span, context } = begun?;
+        self.call = call;
+        self.has_span = has_span;
+        self.has_begun = true;
+        Some(context)
     }
 }
 
@@ -233,7 +237,7 @@ fn with_span_of_sdk(
     let told = told_to_sdk(parent, state);
     let parent = told.as_ref().unwrap_or(parent);
     let mut builder = tracer.span_builder(record.facts.called).with_start_time(record.facts.started_at(record.extras.as_deref()));
-    builder.span_kind = Some(record.facts.kind.clone());
+    builder.span_kind = Some(record.kind());
     builder.attributes = Some(record.attributes_so_far());
     builder.links = record.extras.as_ref().map(|extras| extras.links.links.clone());
     let context = around.with_span(tracer.build_with_context(builder, parent));
@@ -295,7 +299,7 @@ impl Sampling {
                         Some(parent),
                         trace_id,
                         record.facts.called,
-                        &record.facts.kind,
+                        &record.kind(),
                         &attributes,
                         record.extras.as_ref().map_or(&[], |extras| &extras.links.links),
                     )

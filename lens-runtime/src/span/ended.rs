@@ -19,7 +19,7 @@ use crate::semconv;
 use crate::value::held;
 
 /// What is known of every call.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) struct Facts {
     pub(super) trace: TraceId,
     /// The id of its span. A call without one has an id, too, by which it is told from others that had its place.
@@ -30,7 +30,6 @@ pub(super) struct Facts {
     pub(super) fate: Fate,
     /// Its name, as the annotation has it.
     pub(super) called: &'static str,
-    pub(super) kind: SpanKind,
     pub(super) group: &'static SpanGroup,
     pub(super) bucket: Option<Bucket>,
     pub(super) step: Option<u64>,
@@ -44,6 +43,7 @@ pub(super) struct Facts {
 /// What is known of few calls.
 #[derive(Default)]
 pub(super) struct Extras {
+    pub(super) kind: Option<SpanKind>,
     pub(super) state: TraceState,
     /// If it began by the wall clock, as code of the program's said.
     pub(super) began_at: Option<SystemTime>,
@@ -100,6 +100,15 @@ impl Facts {
             End::At(at) => clock::wall(at),
             End::On(time) => time,
             End::After(took) => start.checked_add(took).unwrap_or(start),
+        }
+    }
+
+    /// How long it took; `now` is when it ended, if that was told by the wall clock.
+    pub(super) fn took(&self, now: Instant) -> Duration {
+        match self.end {
+            End::Open | End::On(_) => now.saturating_duration_since(self.began),
+            End::At(at) => at.saturating_duration_since(self.began),
+            End::After(took) => took,
         }
     }
 
@@ -232,7 +241,7 @@ impl Chunk {
     ) {
         let (count, texts, dropped) = attributes.move_to(&mut self.attributes, &mut self.texts);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.calls.push(Waiting::Ours { facts: facts.clone(), extras, attributes: count, texts, dropped, bytes });
+        self.calls.push(Waiting::Ours { facts: *facts, extras, attributes: count, texts, dropped, bytes });
     }
 
     pub(super) fn push_foreign(&mut self, span: SpanData) {
@@ -327,7 +336,7 @@ fn span(
         attributes.retain(|user| user.key != own.key);
         attributes.push(own);
     }
-    let Extras { state, renamed, status, mut events, links, truncated, .. } = extras.unwrap_or_default();
+    let Extras { kind, state, renamed, status, mut events, links, truncated, .. } = extras.unwrap_or_default();
     if let Some(reason) = truncated {
         let why = vec![KeyValue::new(semconv::TRUNCATED_REASON, reason)];
         events.events.push(Event::new(semconv::TRUNCATED, end_time, why, 0));
@@ -344,7 +353,7 @@ fn span(
         events,
         links,
         status: facts.status(status),
-        span_kind: facts.kind,
+        span_kind: kind.unwrap_or(SpanKind::Internal),
         instrumentation_scope: metrics::scope(),
     }
 }

@@ -5,17 +5,17 @@ use std::time::{Duration, SystemTime};
 use opentelemetry::Context;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt as _};
 
-use super::begin::Begun;
-use super::record::Record;
+use super::ended::End;
 use super::{Call, Open, Scope, Unsettled, local};
 use crate::group::{Bucket, SpanGroup};
 use crate::metrics::ModelCall;
 use crate::pipeline::{self, For};
+use crate::process;
 use crate::sampling::{SampleKey, Share};
 use crate::value::AttributeValue;
 
 /// A call about to begin, while the annotation describes it.
-pub struct Entry(pub(super) Box<Record>);
+pub struct Entry(pub(super) Box<Open>);
 
 /// What the time of a span counts as.
 #[derive(Clone, Copy, Default)]
@@ -34,33 +34,33 @@ impl Entry {
     #[inline(never)]
     pub(crate) fn begin(group: &'static SpanGroup) -> Option<Self> {
         let For { whose, spans, metrics, share } = pipeline::for_call(group, group.wanted())?;
-        let mut record = local::record()?;
+        let mut call = local::call()?;
+        call.process = process::generation();
+        call.has_span = spans;
+        let record = call.record();
         record.facts.group = group;
         record.whose = whose;
         record.wants_span = spans;
         record.wants_metrics = metrics;
         record.share = share;
-        Some(Self(record))
+        Some(Self(call))
     }
 
     /// Begins the call, now, in a scope whose value is looked at.
     #[cold]
     #[inline(never)]
     pub fn scope(self, name: &'static str) -> Scope {
-        Scope::new(self.open(name), Unsettled::Panic)
+        self.in_scope(name, Unsettled::Panic)
     }
 
     /// The same for a call that goes on when the scope ends.
     #[cold]
     #[inline(never)]
     pub fn lasting(self, name: &'static str) -> Scope {
-        let begun = self.open(name);
-        let context = begun.as_ref().map(|begun| begun.context.clone());
-        let mut scope = Scope::new(begun, Unsettled::Panic);
-        if let Some(open) = scope.recorded() {
-            open.context = context;
-        }
-        scope
+        let Self(mut call) = self;
+        let context = call.begin(name);
+        call.context.clone_from(&context);
+        Scope::new(call, context, Unsettled::Panic)
     }
 
     /// Begins the call, now, in a scope whose value is not looked at.
@@ -68,83 +68,92 @@ impl Entry {
     #[inline(never)]
     pub fn guard(self, name: &'static str) -> Scope {
         let was_panicking = std::thread::panicking();
-        Scope::new(self.open(name), Unsettled::PerhapsPanic { was_panicking })
+        self.in_scope(name, Unsettled::PerhapsPanic { was_panicking })
+    }
+
+    #[inline]
+    fn in_scope(self, name: &'static str, unsettled: Unsettled) -> Scope {
+        let Self(mut call) = self;
+        let context = call.begin(name);
+        Scope::new(call, context, unsettled)
     }
 
     /// Begins the call, now, without a scope.
     #[cold]
     #[inline(never)]
     pub fn call(self, name: &'static str) -> Call {
-        Call(self.open(name).map(|Begun { call, has_span, context }| {
-            local::boxed(Open { context: Some(context), ..Open::new(call, has_span, Unsettled::Cancelled) })
-        }))
+        let Self(mut call) = self;
+        call.unsettled = Unsettled::Cancelled;
+        call.context = call.begin(name);
+        Call(call.context.is_some().then_some(call))
     }
 
     /// Records a call that is over.
     pub(crate) fn interval(mut self, name: &'static str, began_at: SystemTime, took: Duration) {
-        self.0.extras().began_at = Some(began_at);
-        if let Some(Begun { call, has_span, .. }) = self.open(name) {
-            let mut open = Open::new(call, has_span, Unsettled::Cancelled);
-            open.took = Some(took);
+        let record = self.0.record();
+        record.extras().began_at = Some(began_at);
+        record.facts.end = End::After(took);
+        let mut call = self.call(name);
+        if let Some(open) = call.recorded() {
             open.settle(None);
-            open.end();
         }
     }
 
     /// Whether there is a span to hold attributes.
     pub fn has_span(&self) -> bool {
-        self.0.wants_span
+        self.0.has_span
     }
 
     /// Sets an attribute of the span.
     #[cold]
     #[inline(never)]
     pub fn attribute(&mut self, key: &'static str, value: &(impl AttributeValue + ?Sized)) {
-        value.describe(key, &mut self.0.attributes);
+        value.describe(key, &mut self.0.record().attributes);
     }
 
     /// The number of the training step that begins here. A number that is negative is none.
     pub fn step(&mut self, number: impl TryInto<u64>) {
-        self.0.begins = number.try_into().ok();
+        self.0.record().begins = number.try_into().ok();
     }
 
     /// What the call is about, if a share of its group is kept.
     pub fn key(&mut self, key: &(impl SampleKey + ?Sized)) {
-        if self.0.share != Share::ALL {
-            self.0.sample_key = Some(Box::new(key.key().to_owned()));
+        let record = self.0.record();
+        if record.share != Share::ALL {
+            record.sample_key = Some(Box::new(key.key().to_owned()));
         }
     }
 
     /// The span's kind.
     pub fn kind(&mut self, kind: SpanKind) {
-        self.0.facts.kind = kind;
+        self.0.record().extras().kind = Some(kind);
     }
 
     /// What the span's time counts as, instead of what its group says.
     pub fn bucket(&mut self, bucket: Bucket) {
-        self.0.counts_as = CountsAs::Bucket(bucket);
+        self.0.record().counts_as = CountsAs::Bucket(bucket);
     }
 
     /// The span encloses others, though its group is one of leaves: it has no bucket.
     pub fn umbrella(&mut self) {
-        self.0.counts_as = CountsAs::Umbrella;
+        self.0.record().counts_as = CountsAs::Umbrella;
     }
 
     /// The span's parent, instead of the current one.
     pub fn parent(&mut self, parent: &(impl SpanRef + ?Sized)) {
-        self.0.elsewhere = parent.span_context().map(Box::new);
+        self.0.record().elsewhere = parent.span_context().map(Box::new);
     }
 
     /// Spans that this one has to do with.
     pub fn links<I: IntoIterator<Item: SpanRef>>(&mut self, spans: I) {
         let contexts = spans.into_iter().filter_map(|span| span.span_context());
         let links = contexts.map(|context| Link::new(context, Vec::new(), 0));
-        self.0.extras().links.links.extend(links);
+        self.0.record().extras().links.links.extend(links);
     }
 
     /// The model that is called.
     pub fn model_call(&mut self) -> &mut ModelCall {
-        self.0.extras().model_call.get_or_insert_default()
+        self.0.record().extras().model_call.get_or_insert_default()
     }
 }
 

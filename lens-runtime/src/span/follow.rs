@@ -106,23 +106,35 @@ thread_local! {
 }
 
 impl Drop for Borrowed<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if self.attach_to_drop
-            && let Some(open) = &self.call.0
-        {
-            let attached = open.attach();
-            let _ = DROPPING.try_with(|dropping| dropping.borrow_mut().push(attached));
+        if self.attach_to_drop {
+            begin_to_drop(self.call);
         }
     }
 }
 
 impl Drop for Detach {
+    #[inline]
     fn drop(&mut self) {
         if self.0 {
-            let attached = DROPPING.try_with(|dropping| dropping.borrow_mut().pop());
-            drop(attached);
+            end_of_drop();
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn begin_to_drop(call: &Call) {
+    let attached = call.attach();
+    let _thread_is_ending = DROPPING.try_with(|dropping| dropping.borrow_mut().push(attached));
+}
+
+#[cold]
+#[inline(never)]
+fn end_of_drop() {
+    let attached = DROPPING.try_with(|dropping| dropping.borrow_mut().pop());
+    drop(attached);
 }
 
 /// Like the call itself, it is only looked at again to be ended, after a panic.
@@ -134,14 +146,25 @@ impl<F: Future> Future for Traced<'_, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let polling = this.call.call.resume();
-        let out = this.body.poll(cx);
-        polling.pause();
-        if out.is_ready() {
-            (this.call.attach_to_drop, this.detach.0) = (false, false);
+        match this.detach.0 {
+            false => this.body.poll(cx),
+            true => {
+                let out = poll_recorded(this.call.call, this.body, cx);
+                if out.is_ready() {
+                    (this.call.attach_to_drop, this.detach.0) = (false, false);
+                }
+                out
+            }
         }
-        out
     }
+}
+
+#[cold]
+fn poll_recorded<F: Future>(call: &mut Call, body: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    let polling = call.resume();
+    let out = body.poll(cx);
+    polling.pause();
+    out
 }
 
 /// A future that an annotated function returned, within the call that made it. `settle` looks at its

@@ -34,7 +34,7 @@ pub(super) struct Within {
 }
 
 /// A call that was found, on whatever thread.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     pub(super) table: TableRef,
     pub(super) ticket: Ticket,

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use opentelemetry::Context;
+use opentelemetry::{Context, ContextGuard};
+use slab::Slab;
 
 use super::Open;
-use super::record::Record;
 use crate::ids::Ids;
 
 /// So many calls of a thread are open at once, rarely more.
@@ -18,12 +18,13 @@ thread_local! {
     static LOCAL: RefCell<Local> = RefCell::new(Local::new());
 }
 
-#[expect(clippy::vec_box, reason = "what is kept is the memory of the boxes")]
 struct Local {
     shard: u8,
     ids: Ids,
-    records: Vec<Box<Record>>,
+    #[expect(clippy::vec_box, reason = "what is kept is the memory of the boxes")]
     calls: Vec<Box<Open>>,
+    /// Of the scopes of this thread, so that a scope is no more than a pointer: what is off has less to look at.
+    attached: Slab<ContextGuard>,
 }
 
 impl Local {
@@ -32,12 +33,7 @@ impl Local {
         // Of the variables of a thread the one that was used first is the last to be dropped. So as long as this one is
         // there, the current context is, too.
         let _is_there = catch_unwind(|| Context::map_current(|_| ()));
-        Self {
-            shard: NEXT.fetch_add(1, Ordering::Relaxed),
-            ids: Ids::new(),
-            records: Vec::new(),
-            calls: Vec::new(),
-        }
+        Self { shard: NEXT.fetch_add(1, Ordering::Relaxed), ids: Ids::new(), calls: Vec::new(), attached: Slab::new() }
     }
 }
 
@@ -47,44 +43,40 @@ fn local<R>(look: impl FnOnce(&mut Local) -> R) -> Option<R> {
     LOCAL.try_with(|local| local.try_borrow_mut().ok().map(|mut local| look(&mut local))).ok().flatten()
 }
 
-/// An empty record with an id, and a shard to be put into; `None` if the thread is ending.
-pub(super) fn record() -> Option<Box<Record>> {
+/// A call, of which nothing is known but an id and the shard that it is put into; `None` if the thread is ending.
+#[inline]
+pub(super) fn call() -> Option<Box<Open>> {
     local(|local| {
-        let mut record = local.records.pop().unwrap_or_else(Record::new);
+        let mut call = local.calls.pop().unwrap_or_else(Open::new);
+        let record = call.record();
         record.home = local.shard;
         record.facts.id = local.ids.span();
-        record
+        call
     })
 }
 
-/// Keeps an empty record.
-pub(super) fn keep(record: Box<Record>) {
-    local(|local| {
-        if local.records.len() < MOST {
-            local.records.push(record);
-        }
-    });
-}
-
-/// A place for a call that goes from poll to poll.
-pub(super) fn boxed(open: Open) -> Box<Open> {
-    match local(|local| local.calls.pop()).flatten() {
-        Some(mut place) => {
-            *place = open;
-            place
-        }
-        None => Box::new(open),
-    }
-}
-
-/// Keeps the place of a call that has ended.
-pub(super) fn keep_call(mut open: Box<Open>) {
-    open.forget();
+/// Keeps a call of which nothing is known any more.
+#[inline]
+pub(super) fn keep(call: Box<Open>) {
     local(|local| {
         if local.calls.len() < MOST {
-            local.calls.push(open);
+            local.calls.push(call);
         }
     });
+}
+
+/// Makes a context the current one of this thread; with the key by which it is detached.
+#[inline]
+pub(super) fn attach(context: Context) -> usize {
+    let attached = context.attach();
+    local(|local| local.attached.insert(attached)).unwrap_or(usize::MAX)
+}
+
+#[inline]
+pub(super) fn detach(key: usize) {
+    let attached = local(|local| local.attached.try_remove(key));
+    // What lies in the context may be the program's, and make spans when it is dropped.
+    drop(attached);
 }
 
 /// The shard of this thread.

@@ -24,13 +24,13 @@ mod record;
 mod settle;
 mod table;
 
+use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use opentelemetry::{Context, ContextGuard, KeyValue};
 
 pub(crate) use attributes::{Attributes, Held};
-use begin::Begun;
 pub(crate) use begin::{Sampling, Spans};
 use ended::End;
 pub(crate) use ended::Ended;
@@ -38,7 +38,8 @@ pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
 pub(crate) use handle::{Found, stranger_begins, stranger_ends};
 pub use settle::taken;
-use table::{Closed, Ticket};
+use record::Record;
+use table::Closed;
 pub(crate) use table::{Made, Outlet, TableRef};
 
 use crate::ambient;
@@ -65,38 +66,41 @@ pub fn run<A, R>(arguments: A, body: impl FnOnce(A) -> R) -> R {
 
 /// A call that lasts as long as a scope, whose span is the current one there; off, or open until this is
 /// dropped.
-pub struct Scope(Option<Entered>);
-
-struct Entered {
-    attached: Option<ContextGuard>,
-    open: Open,
+pub struct Scope {
+    open: Option<Box<Open>>,
+    /// What it attached is this thread's.
+    _of_thread: PhantomData<*const ()>,
 }
 
 impl Scope {
     /// A call that is not recorded.
-    pub const OFF: Self = Self(None);
+    pub const OFF: Self = Self { open: None, _of_thread: PhantomData };
 
     /// `unsettled` says what ends the call if its value is not looked at.
     #[inline]
-    fn new(begun: Option<Begun>, unsettled: Unsettled) -> Self {
-        Self(begun.map(|Begun { call, has_span, context }| Entered {
-            attached: Some(context.attach()),
-            open: Open::new(call, has_span, unsettled),
-        }))
+    fn new(mut open: Box<Open>, context: Option<Context>, unsettled: Unsettled) -> Self {
+        match context {
+            None => Self::OFF,
+            Some(context) => {
+                open.unsettled = unsettled;
+                open.attached = local::attach(context);
+                Self { open: Some(open), _of_thread: PhantomData }
+            }
+        }
     }
 
     /// The call, if it is recorded.
     #[inline]
     pub fn recorded(&mut self) -> Option<&mut Open> {
-        self.0.as_mut().map(|entered| &mut entered.open)
+        self.open.as_deref_mut()
     }
 
     /// The scope ends, and the call goes on.
     fn leave(mut self) -> Call {
-        Call(self.0.take().map(|Entered { attached, mut open }| {
-            drop(attached);
+        Call(self.open.take().map(|mut open| {
+            local::detach(open.attached);
             open.unsettled = Unsettled::Cancelled;
-            local::boxed(open)
+            open
         }))
     }
 }
@@ -104,18 +108,18 @@ impl Scope {
 impl Drop for Scope {
     #[inline]
     fn drop(&mut self) {
-        if let Some(entered) = &mut self.0 {
-            end_scope(entered);
+        if let Some(open) = self.open.take() {
+            end_scope(open);
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn end_scope(entered: &mut Entered) {
+fn end_scope(open: Box<Open>) {
     // Ends before the call does.
-    entered.attached = None;
-    entered.open.end();
+    local::detach(open.attached);
+    end_call(open);
 }
 
 /// A call that goes from poll to poll, on whatever thread; off, or open until this is dropped.
@@ -145,7 +149,8 @@ impl Drop for Call {
 #[inline(never)]
 fn end_call(mut open: Box<Open>) {
     open.end();
-    local::keep_call(open);
+    open.forget();
+    local::keep(open);
 }
 
 /// A call is only looked at again to be ended, which is what a panic does to it.
@@ -156,19 +161,20 @@ impl RefUnwindSafe for Call {}
 
 /// A call that is recorded and has not ended.
 pub struct Open {
-    /// Its place in the table.
-    ticket: Ticket,
-    table: TableRef,
+    /// What is known of it, before it begins; afterwards that is in the table.
+    record: Option<Box<Record>>,
+    /// Where it is, once it has begun.
+    call: Found,
     /// The process. In one that is forked from it, the call is the other one's to end.
     process: u32,
+    has_begun: bool,
     has_span: bool,
-    has_ended: bool,
     is_discarded: bool,
     unsettled: Unsettled,
     told: Told,
     settled: Option<Outcome>,
-    /// How long it took, if that is not for the clock to say.
-    took: Option<Duration>,
+    /// By which the context of a scope is detached.
+    attached: usize,
     /// The context of the body, if that goes from poll to poll.
     context: Option<Context>,
     /// What its result told of the model.
@@ -211,23 +217,32 @@ impl Unsettled {
 }
 
 impl Open {
-    #[inline]
-    fn new(call: Found, has_span: bool, unsettled: Unsettled) -> Self {
-        let Found { ticket, table } = call;
-        Self {
-            ticket,
-            table,
-            process: process::generation(),
-            has_span,
-            has_ended: false,
+    fn new() -> Box<Self> {
+        Box::new(Self {
+            record: None,
+            call: Found::default(),
+            process: 0,
+            has_begun: false,
+            has_span: false,
             is_discarded: false,
-            unsettled,
+            unsettled: Unsettled::Cancelled,
             told: Told::Type,
             settled: None,
-            took: None,
+            attached: usize::MAX,
             context: None,
             model_call: None,
-        }
+        })
+    }
+
+    /// What is known of it before it begins.
+    #[inline]
+    fn record(&mut self) -> &mut Record {
+        self.record.get_or_insert_with(Record::new)
+    }
+
+    /// Makes the span the current one.
+    fn attach(&self) -> Option<ContextGuard> {
+        self.context.clone().and_then(ambient::attach)
     }
 
     /// The body returned; this is how it went.
@@ -242,16 +257,11 @@ impl Open {
         self.has_span
     }
 
-    /// Makes the span the current one.
-    fn attach(&self) -> Option<ContextGuard> {
-        self.context.clone().and_then(ambient::attach)
-    }
-
     fn set_attribute(&self, attribute: KeyValue) {
         if !self.has_span {
             return;
         }
-        let of_sdk = self.table.look(&self.ticket, |record, limits| match &record.of_sdk {
+        let of_sdk = self.call.table.look(&self.call.ticket, |record, limits| match &record.of_sdk {
             Some(context) => Some((context.clone(), attribute)),
             None => {
                 if record.is_recording() {
@@ -267,7 +277,7 @@ impl Open {
 
     /// Takes over the tokens that were counted from within.
     fn hear(&mut self) {
-        if let Some(said) = self.table.look(&self.ticket, |record, _| record.said.take()).flatten() {
+        if let Some(said) = self.call.table.look(&self.call.ticket, |record, _| record.said.take()).flatten() {
             self.model_call.get_or_insert_default().add(*said);
         }
     }
@@ -276,46 +286,48 @@ impl Open {
     fn end(&mut self) {
         // Begun before a fork, it is the other process's to end. A lock that another thread of that held stays locked
         // here.
-        if self.has_ended || self.process != process::generation() {
+        if self.process != process::generation() || !std::mem::take(&mut self.has_begun) {
             return;
         }
-        self.has_ended = true;
         if self.is_discarded {
-            if let Some(record) = self.table.discard(&self.ticket) {
-                local::keep(record);
-            }
+            self.record = self.call.table.discard(&self.call.ticket);
             return;
         }
         let now = Instant::now();
-        let end = self.took.map_or(End::At(now), End::After);
         let outcome = self.settled.unwrap_or_else(|| self.unsettled.outcome());
         let told = std::mem::take(&mut self.told);
         let has_more = self.model_call.is_some();
-        let closed = self.table.end(&self.ticket, |record| {
-            record.close(outcome, told, end);
+        let closed = self.call.table.end(&self.call.ticket, |record| {
+            record.close(outcome, told, End::At(now));
             has_more || record.wants_more_at_its_end()
         });
         match closed {
             Closed::Gone => {}
-            Closed::Done(spare) => local::keep(spare),
+            Closed::Done(record) => self.record = Some(record),
             Closed::Taken(mut record) => {
                 record.add(self.model_call.take());
                 record.hear();
-                record.measure(outcome, self.took.unwrap_or_else(|| now.saturating_duration_since(record.facts.began)));
+                record.measure(outcome, now);
                 record.end_of_sdk();
                 if !record.goes_nowhere() {
-                    self.table.hand_in(&self.ticket, &mut record);
+                    self.call.table.hand_in(&self.call.ticket, &mut record);
                 }
                 record.clear();
-                local::keep(record);
+                self.record = Some(record);
             }
         }
     }
+}
 
-    /// Lets go of what others may need.
+impl Open {
+    /// Nothing is known of it any more.
+    #[inline]
     fn forget(&mut self) {
+        self.call.table = TableRef::default();
+        self.is_discarded = false;
+        self.settled = None;
         self.context = None;
-        self.table = TableRef::default();
+        self.model_call = None;
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A record is written in place while the call lasts. Its memory is used again: in the long run no call allocates any.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use opentelemetry::trace::{
     Event, Link, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState,
@@ -57,7 +57,6 @@ impl Record {
                 flags: TraceFlags::NOT_SAMPLED,
                 fate: Fate::None,
                 called: "",
-                kind: SpanKind::Internal,
                 group: &groups::Job,
                 bucket: None,
                 step: None,
@@ -84,14 +83,16 @@ impl Record {
     }
 
     /// Empty again, with the memory that it has. What is set anew for each call is not cleared.
+    #[inline]
     pub(super) fn clear(&mut self) {
-        self.facts.kind = SpanKind::Internal;
+        if self.attributes.bytes() > 0 {
+            self.attributes.clear();
+        }
         self.facts.bucket = None;
         self.facts.step = None;
         self.facts.end = End::Open;
         self.facts.outcome = None;
         self.facts.hides_error = false;
-        self.attributes.clear();
         self.extras = None;
         self.whose = Whose::Nobody;
         self.sample_key = None;
@@ -123,6 +124,10 @@ impl Record {
         }
     }
 
+    pub(super) fn kind(&self) -> SpanKind {
+        self.extras.as_ref().and_then(|extras| extras.kind.clone()).unwrap_or(SpanKind::Internal)
+    }
+
     pub(super) fn name(&self) -> &str {
         let renamed = self.extras.as_ref().and_then(|extras| extras.renamed.as_deref());
         renamed.unwrap_or(self.facts.called)
@@ -148,10 +153,11 @@ impl Record {
     }
 
     /// Takes the measurements of the call.
-    pub(super) fn measure(&self, outcome: Outcome, took: Duration) {
+    pub(super) fn measure(&self, outcome: Outcome, now: Instant) {
         if !self.wants_metrics {
             return;
         }
+        let took = self.facts.took(now);
         let record = |pipeline: &Pipeline| {
             if let Some(instruments) = &pipeline.instruments {
                 let Facts { called, group, .. } = self.facts;

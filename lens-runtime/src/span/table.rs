@@ -125,6 +125,13 @@ pub(super) struct Ticket {
     id: SpanId,
 }
 
+impl Default for Ticket {
+    /// That of nobody.
+    fn default() -> Self {
+        Self { shard: 0, key: 0, id: SpanId::INVALID }
+    }
+}
+
 /// What became of a call that ended.
 pub(super) enum Closed {
     /// It was ended already.
