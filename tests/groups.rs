@@ -85,10 +85,10 @@ fn a_minus_takes_away_and_the_last_word_that_names_a_group_decides_about_it() {
 
 #[test]
 fn a_group_of_which_a_share_is_kept_is_on() {
-    check("all@0.5", NAMES);
-    check("reward@1e-9,generation@1", &["generation", "reward"]);
+    check("all@1", NAMES);
+    check("reward@1.0,generation@1", &["generation", "reward"]);
     check("default@0.1,-default", &[]);
-    check("reward,-reward,reward @ .5", &["reward"]);
+    check("reward,-reward,reward @ 1", &["reward"]);
 }
 
 /// What a text selects, said in another way: each word is asked for each group.
@@ -108,7 +108,7 @@ fn model(words: &[(usize, usize)]) -> Vec<&'static str> {
 
 const WORDS: &[&str] =
     &["all", "per_step", "default", "job", "per_prompt", "generation", "reward", "checkpoint", "efficiency"];
-const FORMS: &[&str] = &["", "-", "@0.25"];
+const FORMS: &[&str] = &["", "-", "@1"];
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]

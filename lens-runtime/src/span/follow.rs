@@ -12,9 +12,32 @@ use futures_core::Stream;
 use opentelemetry::ContextGuard;
 use pin_project_lite::pin_project;
 
-use super::{Call, Open, Scope, Unsettled};
+use super::{Call, Open, Scope, Unsettled, local};
 
 impl Call {
+    /// Makes the span current for a poll of a body. If a panic ends it, then it ends the call on its way through the
+    /// function, which is where the span ceases to be current.
+    #[cold]
+    #[inline(never)]
+    fn enter(&mut self) {
+        if let Some(open) = &mut self.0
+            && let Some(context) = open.context.clone()
+        {
+            open.unsettled = Unsettled::Panic;
+            open.attached = local::attach(context);
+        }
+    }
+
+    /// The poll is over, and no panic was the end of it.
+    #[cold]
+    #[inline(never)]
+    fn leave(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.detach();
+            open.unsettled = Unsettled::Cancelled;
+        }
+    }
+
     /// Makes the span current for a poll. If the call ends within it, a panic ended it.
     #[inline]
     fn resume(&mut self) -> Polling<'_> {
@@ -146,25 +169,19 @@ impl<F: Future> Future for Traced<'_, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        match this.detach.0 {
-            false => this.body.poll(cx),
-            true => {
-                let out = poll_recorded(this.call.call, this.body, cx);
-                if out.is_ready() {
-                    (this.call.attach_to_drop, this.detach.0) = (false, false);
-                }
-                out
+        let is_on = this.detach.0;
+        if is_on {
+            this.call.call.enter();
+        }
+        let out = this.body.poll(cx);
+        if is_on {
+            this.call.call.leave();
+            if out.is_ready() {
+                (this.call.attach_to_drop, this.detach.0) = (false, false);
             }
         }
+        out
     }
-}
-
-#[cold]
-fn poll_recorded<F: Future>(call: &mut Call, body: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-    let polling = call.resume();
-    let out = body.poll(cx);
-    polling.pause();
-    out
 }
 
 /// A future that an annotated function returned, within the call that made it. `settle` looks at its

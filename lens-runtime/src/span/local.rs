@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use opentelemetry::{Context, ContextGuard};
 use slab::Slab;
 
-use super::Open;
+use super::{NOWHERE, Open};
 use crate::ids::Ids;
 
 /// So many calls of a thread are open at once, rarely more.
@@ -69,7 +69,7 @@ pub(super) fn keep(call: Box<Open>) {
 #[inline]
 pub(super) fn attach(context: Context) -> usize {
     let attached = context.attach();
-    local(|local| local.attached.insert(attached)).unwrap_or(usize::MAX)
+    local(|local| local.attached.insert(attached)).unwrap_or(NOWHERE)
 }
 
 #[inline]

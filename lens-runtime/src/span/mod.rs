@@ -98,7 +98,7 @@ impl Scope {
     /// The scope ends, and the call goes on.
     fn leave(mut self) -> Call {
         Call(self.open.take().map(|mut open| {
-            local::detach(open.attached);
+            open.detach();
             open.unsettled = Unsettled::Cancelled;
             open
         }))
@@ -109,17 +109,9 @@ impl Drop for Scope {
     #[inline]
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
-            end_scope(open);
+            end_call(open);
         }
     }
-}
-
-#[cold]
-#[inline(never)]
-fn end_scope(open: Box<Open>) {
-    // Ends before the call does.
-    local::detach(open.attached);
-    end_call(open);
 }
 
 /// A call that goes from poll to poll, on whatever thread; off, or open until this is dropped.
@@ -148,6 +140,8 @@ impl Drop for Call {
 #[cold]
 #[inline(never)]
 fn end_call(mut open: Box<Open>) {
+    // Before the call ends: what lies in the context may make spans when it is dropped.
+    open.detach();
     open.end();
     open.forget();
     local::keep(open);
@@ -173,13 +167,16 @@ pub struct Open {
     unsettled: Unsettled,
     told: Told,
     settled: Option<Outcome>,
-    /// By which the context of a scope is detached.
+    /// By which its context is detached, if it is attached.
     attached: usize,
     /// The context of the body, if that goes from poll to poll.
     context: Option<Context>,
     /// What its result told of the model.
     model_call: Option<Box<ModelCall>>,
 }
+
+/// Where a context is attached that is not.
+const NOWHERE: usize = usize::MAX;
 
 /// What is told of an error.
 #[derive(Default)]
@@ -228,7 +225,7 @@ impl Open {
             unsettled: Unsettled::Cancelled,
             told: Told::Type,
             settled: None,
-            attached: usize::MAX,
+            attached: NOWHERE,
             context: None,
             model_call: None,
         })
@@ -238,6 +235,13 @@ impl Open {
     #[inline]
     fn record(&mut self) -> &mut Record {
         self.record.get_or_insert_with(Record::new)
+    }
+
+    #[inline]
+    fn detach(&mut self) {
+        if self.attached != NOWHERE {
+            local::detach(std::mem::replace(&mut self.attached, NOWHERE));
+        }
     }
 
     /// Makes the span the current one.
