@@ -15,10 +15,10 @@ use lens_runtime::opentelemetry::trace::{
     TraceState, Tracer as _,
 };
 use lens_runtime::opentelemetry::{Context, KeyValue};
-use lens_runtime::{record_tokens, rl_span, semconv, set};
+use lens_runtime::{groups, record_tokens, rl_span, semconv, set, span};
 use serde_json::{Value, json};
 use support::run::{Left, Run};
-use support::{attribute, attribute_keys, attribute_text, named, names};
+use support::{attribute, attribute_keys, attribute_text, named, names, tree};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 /// Runs a future that waits for nothing.
@@ -375,4 +375,316 @@ fn fault_109_whoever_sets_a_key_again_and_however_it_is_exported_once() {
     assert_eq!(texts, ["mine", "mine", "ok"]);
     // What groups and times are counted by is not for a span's attribute to say.
     assert_eq!(left.points(semconv::PHASE_DURATION)[0].attributes["rl.group"], "reward");
+}
+
+mod limits {
+    use super::*;
+
+    fn with_limits(variables: &[(&str, &str)]) -> Run {
+        Run::begin_as(&["span_groups: generation"], variables, |config| config)
+    }
+
+    const KEYS: [&str; 200] = {
+        // `k000` to `k199`.
+        const DIGITS: [[u8; 4]; 200] = {
+            let mut all = [*b"k000"; 200];
+            let mut number = 0;
+            while number < 200 {
+                let digits = [number / 100, number / 10 % 10, number % 10];
+                let mut place = 0;
+                while place < 3 {
+                    all[number][place + 1] += digits[place] as u8;
+                    place += 1;
+                }
+                number += 1;
+            }
+            all
+        };
+        let mut keys = [""; 200];
+        let mut number = 0;
+        while number < 200 {
+            keys[number] = match std::str::from_utf8(&DIGITS[number]) {
+                Ok(key) => key,
+                Err(_) => "",
+            };
+            number += 1;
+        }
+        keys
+    };
+
+    #[rl_span(
+        group = Generation,
+        name = "call",
+        model = "tiny",
+        attributes(given = 1, asked = |_| 1),
+        tokens(input = 3_u32),
+        err = message
+    )]
+    fn call(say: impl FnOnce()) -> Result<(), &'static str> {
+        say();
+        record_tokens(0_u32, 4_u32);
+        Err("too long")
+    }
+
+    /// What Lens says itself, whatever a program says.
+    const OWN: [&str; 8] = [
+        semconv::GROUP,
+        semconv::BUCKET,
+        semconv::GEN_AI_OPERATION_NAME,
+        semconv::GEN_AI_REQUEST_MODEL,
+        semconv::OUTCOME,
+        semconv::ERROR_TYPE,
+        semconv::GEN_AI_USAGE_INPUT_TOKENS,
+        semconv::GEN_AI_USAGE_OUTPUT_TOKENS,
+    ];
+
+    /// The keys of the program's, and how many were dropped; all of Lens's own have to be there.
+    fn kept(span: &Value) -> (Vec<&str>, u64) {
+        let mut keys = attribute_keys(span);
+        for own in OWN.iter().filter(|own| **own != semconv::GEN_AI_OPERATION_NAME) {
+            assert!(keys.contains(own), "{own} in {keys:?}");
+        }
+        keys.retain(|key| !OWN.contains(key));
+        (keys, span["droppedAttributesCount"].as_u64().unwrap_or_default())
+    }
+
+    /// OpenTelemetry's SDK drops whatever comes behind the 128th, and so what is known last.
+    #[test]
+    fn fault_104_many_attributes_cost_none_of_those_that_matter() {
+        let run = with_limits(&[]);
+        call(|| KEYS.iter().for_each(|key| set(key, 1))).unwrap_err();
+        call(|| {
+            let span = Context::current();
+            KEYS.iter().for_each(|key| span.span().set_attribute(KeyValue::new(*key, 1)));
+            // There is room for another value.
+            set(KEYS[0], 2);
+        })
+        .unwrap_err();
+        let left = run.end();
+        for (span, first) in left.spans.iter().zip(["1", "2"]) {
+            let (keys, dropped) = kept(span);
+            assert_eq!((keys.len(), keys[0], keys[127]), (128, "given", KEYS[126]));
+            assert_eq!(attribute(span, KEYS[0]).unwrap()["intValue"], first);
+            assert_eq!(dropped, 200 - 127);
+            assert_eq!(attribute_text(span, semconv::OUTCOME).unwrap(), "error");
+            assert_eq!(attribute_text(span, semconv::GEN_AI_USAGE_OUTPUT_TOKENS).unwrap(), "4");
+            assert_eq!(span["status"]["message"], "too long");
+        }
+        assert_eq!(left.spans.len(), 2);
+    }
+
+    #[test]
+    fn fault_104_a_limit_is_one_of_what_the_program_says() {
+        for (limit, expected, dropped) in [
+            ("3", &["given", "a", "b"][..], 1),
+            ("1", &["given"], 3),
+            ("0", &[], 4),
+            ("4", &["given", "a", "b", "c"], 0),
+        ] {
+            for variable in ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"] {
+                let run = with_limits(&[(variable, limit)]);
+                call(|| {
+                    for key in ["a", "b"] {
+                        set(key, 1);
+                    }
+                    Context::current().span().set_attribute(KeyValue::new("c", 1));
+                })
+                .unwrap_err();
+                let left = run.end();
+                assert_eq!(kept(&left.spans[0]), (expected.to_vec(), dropped), "{limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_annotation_says_is_limited_too() {
+        #[rl_span(group = Generation, name = "call", attributes(a = 1, b = 2, c = 3, d = |_| 4))]
+        fn call() {
+            set("a", 5);
+            set("e", 6);
+        }
+        let run = with_limits(&[("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "2")]);
+        call();
+        let left = run.end();
+        let span = &left.spans[0];
+        assert_eq!(["a", "b"].map(|key| attribute_text(span, key).unwrap()), ["5", "2"]);
+        assert_eq!(["c", "d", "e"].map(|key| attribute(span, key)), [None; 3]);
+        assert_eq!(span["droppedAttributesCount"], 3);
+        assert_eq!(attribute_text(span, semconv::OUTCOME).unwrap(), "ok");
+    }
+
+    #[test]
+    fn events_and_links_beyond_the_limits_are_dropped_and_counted() {
+        let run = with_limits(&[
+            ("OTEL_SPAN_EVENT_COUNT_LIMIT", "2"),
+            ("OTEL_SPAN_LINK_COUNT_LIMIT", "3"),
+            ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "1"),
+            ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "0"),
+        ]);
+        let pair = || vec![KeyValue::new("a", 1), KeyValue::new("b", 2)];
+        let say = || {
+            let context = Context::current();
+            for name in ["first", "second", "third", "fourth", "fifth"] {
+                context.span().add_event(name, pair());
+                context.span().add_link(elsewhere(), pair());
+            }
+        };
+        call(say).unwrap_err();
+        lens_runtime::tracer("library").in_span("raw", |_| say());
+        // A call begins with more than it may have.
+        span(&groups::Generation, "linked").links(vec![elsewhere(); 5]).run(say);
+        let left = run.end();
+        assert_eq!(names(&left.spans), ["call", "linked", "raw"]);
+        for span in &left.spans {
+            let events = span["events"].as_array().unwrap();
+            assert_eq!(names(events), ["first", "second"]);
+            assert_eq!(span["droppedEventsCount"], 3);
+            for event in events {
+                assert_eq!((attribute_keys(event), &event["droppedAttributesCount"]), (vec!["a"], &json!(1)));
+            }
+            let links = span["links"].as_array().unwrap();
+            assert_eq!(links.len(), 3);
+            assert_eq!(span["droppedLinksCount"], if span["name"] == "linked" { 7 } else { 2 });
+            if span["name"] != "linked" {
+                for link in links {
+                    assert_eq!((attribute_keys(link), &link["droppedAttributesCount"]), (vec![], &json!(2)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        const TEXT: &str = "größer";
+        #[rl_span(group = Generation, name = "call", attributes(given = TEXT, list = [TEXT, "ab"], out = |_| TEXT))]
+        fn call() {
+            set("set", TEXT);
+            Context::current().span().set_attribute(KeyValue::new("said", TEXT));
+            lens_runtime::tracer("library").in_span("raw", |context| {
+                context.span().set_attribute(KeyValue::new("said", TEXT));
+            });
+        }
+        for (limit, expected, list) in [
+            ("4", "größ", ["größ", "ab"]),
+            ("1", "g", ["g", "a"]),
+            ("0", "", ["", ""]),
+            ("6", TEXT, [TEXT, "ab"]),
+        ] {
+            let run = with_limits(&[("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", limit)]);
+            call();
+            let left = run.end();
+            let (span, raw) = (named(&left.spans, "call"), named(&left.spans, "raw"));
+            for key in ["given", "out", "set", "said"] {
+                assert_eq!(attribute_text(span, key).unwrap(), expected, "{key} {limit}");
+            }
+            assert_eq!(attribute_text(raw, "said").unwrap(), expected);
+            let values = list.map(|text| json!({"stringValue": text}));
+            assert_eq!(attribute(span, "list").unwrap()["arrayValue"]["values"], json!(values));
+        }
+    }
+}
+
+/// tokio-rs/tracing#1458, open-telemetry/opentelemetry-rust#2420, tokio-rs/tracing-opentelemetry#202
+#[test]
+fn fault_66_calls_bridged_spans_and_raw_ones_are_one_chain() {
+    #[rl_span(group = Rollout, name = "outer")]
+    fn outer() {
+        tracing::info_span!("bridged").in_scope(|| {
+            call(|| lens_runtime::tracer("library").in_span("raw", |_| call(|| ())));
+        });
+    }
+    // The groups that are off lie in between.
+    for (span_groups, chain) in [
+        ("rollout,reward", "outer\n  bridged\n    call\n      raw\n        call\n"),
+        ("rollout", "outer\n  bridged\n    raw\n"),
+        ("reward", "bridged\n  call\n    raw\n      call\n"),
+        ("checkpoint", "bridged\n  raw\n"),
+    ] {
+        let run = Run::begin(&[&format!("span_groups: {span_groups}")]);
+        let layer = tracing_opentelemetry::layer().with_tracer(lens_runtime::tracer("bridge"));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), outer);
+        let left = run.end();
+        assert_eq!(tree(&left.spans), chain, "{span_groups}");
+        assert!(left.spans.iter().all(|span| span["traceId"] == left.spans[0]["traceId"]));
+        assert_eq!((left.counted("outer"), left.counted("call")), (1, 2));
+    }
+}
+
+/// databendlabs/databend#5533, fast/fastrace#166, tokio-rs/tracing#2144
+#[test]
+fn fault_89_a_call_ends_as_it_began_whoever_switches_meanwhile_and_wherever() {
+    #[rl_span(group = Rollout, name = "blocks")]
+    fn blocks(switch: &dyn Fn(&str)) {
+        switch("reward");
+        call(|| set("is", "within"));
+        set("still", 1);
+    }
+    #[rl_span(group = Rollout, name = "waits", model = "tiny")]
+    async fn waits(switch: &dyn Fn(&str)) {
+        switch("reward");
+        tokio::task::yield_now().await;
+        set("still", 1);
+        record_tokens(0_u32, 7_u32);
+        call(|| ());
+        switch("rollout");
+        tokio::task::yield_now().await;
+        call(|| ());
+    }
+    #[rl_span(group = Rollout, name = "began_off", model = "tiny")]
+    async fn began_off(switch: &dyn Fn(&str)) {
+        switch("all");
+        tokio::task::yield_now().await;
+        // It has no span, so that nobody hears this.
+        set("still", 1);
+        record_tokens(0_u32, 7_u32);
+        call(|| ());
+    }
+    let run = Run::begin(&["span_groups: rollout"]);
+    let here = |span_groups: &str| run.telemetry().set_span_groups(span_groups).unwrap();
+    let on_another_thread =
+        |span_groups: &str| std::thread::scope(|scope| scope.spawn(|| here(span_groups)).join().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for switch in [&here as &dyn Fn(&str), &on_another_thread] {
+        here("rollout");
+        blocks(switch);
+        here("rollout");
+        runtime.block_on(waits(switch));
+        here("checkpoint");
+        runtime.block_on(began_off(switch));
+    }
+    let left = run.end();
+    let once = ["call", "blocks", "call", "waits", "call"];
+    assert_eq!(names(&left.spans), [once, once].concat());
+    let parents: Vec<_> = left.spans.iter().map(|span| &span["parentSpanId"]).collect();
+    for (round, spans) in left.spans.chunks(5).enumerate() {
+        let [blocks, waits] = [1, 3].map(|index| &spans[index]);
+        assert_eq!(parents[5 * round], &blocks["spanId"]);
+        assert_eq!(parents[5 * round + 2], &waits["spanId"]);
+        assert_eq!(parents[5 * round + 4], &Value::Null);
+        for span in [blocks, waits] {
+            assert_eq!(attribute_text(span, "still").unwrap(), "1");
+            assert_eq!(attribute_text(span, semconv::OUTCOME).unwrap(), "ok");
+        }
+        assert_eq!(attribute_text(waits, semconv::GEN_AI_USAGE_OUTPUT_TOKENS).unwrap(), "7");
+    }
+    // On or off, each is measured.
+    let counted = ["blocks", "waits", "began_off", "call"].map(|phase| left.counted(phase));
+    assert_eq!(counted, [2, 2, 2, 8]);
+    assert_eq!(output_tokens(&left, "tiny"), 28);
+}
+
+/// restatedev/restate#633, openobserve/openobserve#14367
+#[test]
+fn fault_110_an_interval_that_ends_before_it_begins_lasts_for_no_time() {
+    let run = Run::begin(&["span_groups: reward"]);
+    let now = SystemTime::now();
+    span(&groups::Reward, "set back").interval(now, now - Duration::from_secs(3600));
+    let left = run.end();
+    let nanos = now.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos().to_string();
+    let span = named(&left.spans, "set back");
+    assert_eq!([&span["startTimeUnixNano"], &span["endTimeUnixNano"]], [&nanos, &nanos]);
+    assert_eq!(attribute_text(span, semconv::OUTCOME).unwrap(), "ok");
+    let points = left.points(semconv::PHASE_DURATION);
+    assert_eq!((points.len(), points[0].count, points[0].sum.to_bits()), (1, 1, 0.0_f64.to_bits()));
+    assert_eq!(left.report.phases.get("set back").unwrap().total, Duration::ZERO);
 }

@@ -4,7 +4,7 @@
 
 pub mod run;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -99,6 +99,29 @@ pub fn named<'a>(spans: &'a [Value], name: &str) -> &'a Value {
         (Some(span), None) => span,
         _ => panic!("expected one span {name:?} in {:?}", names(spans)),
     }
+}
+
+/// The spans as an indented tree; those with a parent that is not among them behind `?`.
+pub fn tree(spans: &[Value]) -> String {
+    fn branch(tree: &mut String, spans: &[&Value], parent: &Value, depth: usize) {
+        for span in spans.iter().filter(|span| span["parentSpanId"] == *parent) {
+            tree.push_str(&format!("{}{}\n", "  ".repeat(depth), span["name"].as_str().unwrap()));
+            branch(tree, spans, &span["spanId"], depth + 1);
+        }
+    }
+    let start = |span: &&Value| span["startTimeUnixNano"].as_str().unwrap().parse::<u64>().unwrap();
+    let mut sorted: Vec<_> = spans.iter().collect();
+    sorted.sort_by_key(start);
+    let ids: HashSet<_> = spans.iter().map(|span| &span["spanId"]).collect();
+    let mut tree = String::new();
+    branch(&mut tree, &sorted, &Value::Null, 0);
+    for orphan in
+        sorted.iter().filter(|span| !span["parentSpanId"].is_null() && !ids.contains(&span["parentSpanId"]))
+    {
+        tree.push_str(&format!("? {}\n", orphan["name"].as_str().unwrap()));
+        branch(&mut tree, &sorted, &orphan["spanId"], 1);
+    }
+    tree
 }
 
 /// A point of a histogram.

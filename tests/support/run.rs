@@ -27,7 +27,7 @@ pub struct Run {
 /// What a run has left.
 pub struct Left {
     pub report: RunReport,
-    /// In the order in which they ended.
+    /// Of each library in the order in which they ended.
     pub spans: Vec<Value>,
     folder: PathBuf,
     _folder: TempDir,
