@@ -384,39 +384,16 @@ mod limits {
         Run::begin_as(&["span_groups: generation"], variables, |config| config)
     }
 
-    const KEYS: [&str; 200] = {
-        // `k000` to `k199`.
-        const DIGITS: [[u8; 4]; 200] = {
-            let mut all = [*b"k000"; 200];
-            let mut number = 0;
-            while number < 200 {
-                let digits = [number / 100, number / 10 % 10, number % 10];
-                let mut place = 0;
-                while place < 3 {
-                    all[number][place + 1] += digits[place] as u8;
-                    place += 1;
-                }
-                number += 1;
-            }
-            all
-        };
-        let mut keys = [""; 200];
-        let mut number = 0;
-        while number < 200 {
-            keys[number] = match std::str::from_utf8(&DIGITS[number]) {
-                Ok(key) => key,
-                Err(_) => "",
-            };
-            number += 1;
-        }
-        keys
-    };
+    /// `k000` to `k199`.
+    fn many_keys() -> Vec<&'static str> {
+        (0..200).map(|number| &*format!("k{number:03}").leak()).collect()
+    }
 
     #[rl_span(
         group = Generation,
         name = "call",
         model = "tiny",
-        attributes(given = 1, asked = |_| 1),
+        attributes(given = 1, asked = |()| 1),
         tokens(input = 3_u32),
         err = message
     )]
@@ -451,20 +428,23 @@ mod limits {
     /// OpenTelemetry's SDK drops whatever comes behind the 128th, and so what is known last.
     #[test]
     fn fault_104_many_attributes_cost_none_of_those_that_matter() {
+        let keys = many_keys();
         let run = with_limits(&[]);
-        call(|| KEYS.iter().for_each(|key| set(key, 1))).unwrap_err();
+        call(|| keys.iter().for_each(|key| set(key, 1))).unwrap_err();
         call(|| {
             let span = Context::current();
-            KEYS.iter().for_each(|key| span.span().set_attribute(KeyValue::new(*key, 1)));
+            for key in &keys {
+                span.span().set_attribute(KeyValue::new(*key, 1));
+            }
             // There is room for another value.
-            set(KEYS[0], 2);
+            set(keys[0], 2);
         })
         .unwrap_err();
         let left = run.end();
         for (span, first) in left.spans.iter().zip(["1", "2"]) {
-            let (keys, dropped) = kept(span);
-            assert_eq!((keys.len(), keys[0], keys[127]), (128, "given", KEYS[126]));
-            assert_eq!(attribute(span, KEYS[0]).unwrap()["intValue"], first);
+            let (kept, dropped) = kept(span);
+            assert_eq!((kept.len(), kept[0], kept[127]), (128, "given", keys[126]));
+            assert_eq!(attribute(span, keys[0]).unwrap()["intValue"], first);
             assert_eq!(dropped, 200 - 127);
             assert_eq!(attribute_text(span, semconv::OUTCOME).unwrap(), "error");
             assert_eq!(attribute_text(span, semconv::GEN_AI_USAGE_OUTPUT_TOKENS).unwrap(), "4");
@@ -498,7 +478,7 @@ mod limits {
 
     #[test]
     fn what_an_annotation_says_is_limited_too() {
-        #[rl_span(group = Generation, name = "call", attributes(a = 1, b = 2, c = 3, d = |_| 4))]
+        #[rl_span(group = Generation, name = "call", attributes(a = 1, b = 2, c = 3, d = |()| 4))]
         fn call() {
             set("a", 5);
             set("e", 6);
@@ -556,7 +536,7 @@ mod limits {
     #[test]
     fn texts_are_cut_between_characters() {
         const TEXT: &str = "größer";
-        #[rl_span(group = Generation, name = "call", attributes(given = TEXT, list = [TEXT, "ab"], out = |_| TEXT))]
+        #[rl_span(group = Generation, name = "call", attributes(given = TEXT, list = [TEXT, "ab"], out = |()| TEXT))]
         fn call() {
             set("set", TEXT);
             Context::current().span().set_attribute(KeyValue::new("said", TEXT));
@@ -687,4 +667,151 @@ fn fault_110_an_interval_that_ends_before_it_begins_lasts_for_no_time() {
     let points = left.points(semconv::PHASE_DURATION);
     assert_eq!((points.len(), points[0].count, points[0].sum.to_bits()), (1, 1, 0.0_f64.to_bits()));
     assert_eq!(left.report.phases.get("set back").unwrap().total, Duration::ZERO);
+}
+
+/// Calls of a tree whose groups are switched all the time.
+mod switching {
+    use std::collections::{HashMap, HashSet};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const THREADS: u64 = 8;
+    const CALLS: u64 = 500;
+
+    /// The branches within a call that is left out.
+    static LEFT_OUT: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+    #[rl_span(group = Rollout, name = "outer", attributes(id = id, out = |out| *out))]
+    fn outer(id: u64) -> u64 {
+        let mut out = 0;
+        for branch in 0..2 {
+            out += middle(id, branch);
+        }
+        set("said", id);
+        out
+    }
+
+    #[rl_span(
+        group = Generation,
+        name = "middle",
+        key = branch,
+        attributes(id = id, branch = branch, out = |out| *out),
+        tokens(output = 1_u32)
+    )]
+    fn middle(id: u64, branch: u64) -> u64 {
+        set("said", id);
+        let context = Context::current();
+        if context.has_active_span() && !context.span().span_context().is_sampled() {
+            LEFT_OUT.lock().unwrap().push((id.to_string(), branch.to_string()));
+        }
+        at_once(inner(id, branch))
+    }
+
+    #[rl_span(group = Reward, name = "inner", attributes(id = id, branch = branch, out = |out| *out))]
+    async fn inner(id: u64, branch: u64) -> u64 {
+        set("said", id);
+        1
+    }
+
+    /// What has to be above a span, if anything is.
+    fn above(name: &str) -> &'static [&'static str] {
+        match name {
+            "outer" => &[],
+            "middle" => &["outer"],
+            "inner" => &["middle", "outer"],
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Eight threads call, one switches until they are done. With the branches that were left out.
+    fn run(selections: &[&str]) -> (Left, HashSet<(String, String)>) {
+        let run = Run::begin(&[&format!("span_groups: {:?}", selections[0])]);
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for selection in selections.iter().cycle() {
+                    run.telemetry().set_span_groups(selection).unwrap();
+                    if is_done.load(Ordering::Acquire) {
+                        break;
+                    }
+                }
+            });
+            let callers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        for call in 0..CALLS {
+                            assert_eq!(outer(thread * CALLS + call), 2);
+                        }
+                    })
+                })
+                .collect();
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            is_done.store(true, Ordering::Release);
+        });
+        let left_out = LEFT_OUT.lock().unwrap().drain(..).collect();
+        (run.end(), left_out)
+    }
+
+    /// Each span is there once, whole, and beneath the next call around it that is there.
+    fn check(left: &Left) {
+        let by_id: HashMap<_, _> = left.spans.iter().map(|span| (&span["spanId"], span)).collect();
+        assert_eq!(by_id.len(), left.spans.len(), "no span is there twice");
+        let mut calls = HashSet::new();
+        for span in &left.spans {
+            let name = span["name"].as_str().unwrap();
+            let of = |span: &Value, key: &str| attribute_text(span, key);
+            assert!(calls.insert((name, of(span, "id"), of(span, "branch"))), "no call is there twice");
+            assert_eq!(of(span, "said"), of(span, "id"), "{span}");
+            assert_eq!(of(span, "out").unwrap(), if name == "outer" { "2" } else { "1" }, "{span}");
+            assert_eq!(of(span, semconv::OUTCOME).unwrap(), "ok");
+            assert_eq!(of(span, semconv::GEN_AI_USAGE_OUTPUT_TOKENS).is_some(), name == "middle", "{span}");
+            if span["parentSpanId"].is_null() {
+                continue;
+            }
+            let parent =
+                by_id.get(&span["parentSpanId"]).unwrap_or_else(|| panic!("whose is the parent of {span}"));
+            assert!(above(name).contains(&parent["name"].as_str().unwrap()), "{span} {parent}");
+            assert_eq!((&parent["traceId"], of(parent, "id")), (&span["traceId"], of(span, "id")));
+            assert!(parent["name"] == "outer" || of(parent, "branch") == of(span, "branch"));
+        }
+        // Whatever was on, all were measured.
+        let counted = ["outer", "middle", "inner"].map(|phase| left.counted(phase));
+        assert_eq!(counted, [1, 2, 2].map(|each| each * THREADS * CALLS));
+        let traces = left.report.health.traces;
+        assert_eq!(traces.made, left.spans.len() as u64);
+        let reported: u64 = ["outer", "middle", "inner"].map(|phase| left.reported(phase)).iter().sum();
+        assert_eq!(reported, traces.made + traces.left_out);
+    }
+
+    #[test]
+    fn of_groups_that_are_switched_all_the_time_each_call_is_there_whole_or_not_at_all() {
+        let (left, left_out) =
+            run(&["all", "reward", "rollout,reward", "generation", "checkpoint", "all,-reward"]);
+        check(&left);
+        assert_eq!(left.report.health.traces.left_out, 0);
+        assert!(left_out.is_empty());
+    }
+
+    #[test]
+    fn of_shares_that_are_switched_all_the_time_nothing_is_there_beneath_what_was_left_out() {
+        let (left, left_out) = run(&[
+            "all",
+            "generation@0.5,reward",
+            "all@0.5",
+            "rollout@0.1,all,-checkpoint",
+            "reward",
+            "setup",
+        ]);
+        check(&left);
+        assert!(left.report.health.traces.left_out > 0);
+        assert!(!left_out.is_empty());
+        for span in left.spans.iter().filter(|span| span["name"] == "inner") {
+            let call = ["id", "branch"].map(|key| attribute_text(span, key).unwrap());
+            assert!(!left_out.contains(&call.into()), "beneath a call that was left out: {span}");
+        }
+    }
 }

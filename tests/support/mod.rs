@@ -5,6 +5,7 @@
 pub mod run;
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -105,7 +106,7 @@ pub fn named<'a>(spans: &'a [Value], name: &str) -> &'a Value {
 pub fn tree(spans: &[Value]) -> String {
     fn branch(tree: &mut String, spans: &[&Value], parent: &Value, depth: usize) {
         for span in spans.iter().filter(|span| span["parentSpanId"] == *parent) {
-            tree.push_str(&format!("{}{}\n", "  ".repeat(depth), span["name"].as_str().unwrap()));
+            writeln!(tree, "{}{}", "  ".repeat(depth), span["name"].as_str().unwrap()).unwrap();
             branch(tree, spans, &span["spanId"], depth + 1);
         }
     }
@@ -118,7 +119,7 @@ pub fn tree(spans: &[Value]) -> String {
     for orphan in
         sorted.iter().filter(|span| !span["parentSpanId"].is_null() && !ids.contains(&span["parentSpanId"]))
     {
-        tree.push_str(&format!("? {}\n", orphan["name"].as_str().unwrap()));
+        writeln!(tree, "? {}", orphan["name"].as_str().unwrap()).unwrap();
         branch(&mut tree, &sorted, &orphan["spanId"], 1);
     }
     tree

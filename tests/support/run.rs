@@ -1,5 +1,6 @@
 //! A run within the process of a test.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,8 +21,8 @@ static TURN: Mutex<()> = Mutex::new(());
 /// other; what they call meanwhile, outside of a capture, is recorded.
 pub struct Run {
     telemetry: Telemetry,
-    _folder: TempDir,
-    _turn: MutexGuard<'static, ()>,
+    folder: TempDir,
+    turn: MutexGuard<'static, ()>,
 }
 
 /// What a run has left.
@@ -29,8 +30,8 @@ pub struct Left {
     pub report: RunReport,
     /// Of each library in the order in which they ended.
     pub spans: Vec<Value>,
-    folder: PathBuf,
-    _folder: TempDir,
+    run: PathBuf,
+    folder: TempDir,
 }
 
 impl Run {
@@ -48,19 +49,17 @@ impl Run {
         // A test that failed leaves nothing behind that others would see.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
-        let mut yaml = format!(
-            "telemetry:\n  enabled: true\n  exporter: file\n  directory: {:?}\n",
-            folder.path().join("runs")
-        );
+        let runs = folder.path().join("runs").display().to_string();
+        let mut yaml = format!("telemetry:\n  enabled: true\n  exporter: file\n  directory: {runs:?}\n");
         for line in lines {
-            yaml.push_str(&format!("  {line}\n"));
+            writeln!(yaml, "  {line}").unwrap();
         }
         let config = in_code(TelemetryConfig::from_yaml(&yaml, "run.yaml").unwrap());
         let run_id = [("LENS_RUN_ID", "r")];
         let is_given = variables.iter().any(|(name, _)| *name == "LENS_RUN_ID");
         let all = variables.iter().copied().chain(run_id.into_iter().filter(|_| !is_given));
         let telemetry = Telemetry::init_driver_in(config, &Environment::of_pairs(all)).unwrap();
-        Self { telemetry, _folder: folder, _turn: turn }
+        Self { telemetry, folder, turn }
     }
 
     pub fn telemetry(&self) -> &Telemetry {
@@ -69,17 +68,17 @@ impl Run {
 
     /// Ends it, without a loss.
     pub fn end(self) -> Left {
-        let folder = self.telemetry.folder().unwrap().to_owned();
+        let run = self.telemetry.folder().unwrap().to_owned();
         let report = self.telemetry.shutdown(DEADLINE);
         let traces = report.health.traces;
         assert_eq!(traces.exported, traces.made, "{report}");
-        Left { report, spans: spans(&folder), folder, _folder: self._folder }
+        Left { report, spans: spans(&run), run, folder: self.folder }
     }
 }
 
 impl Left {
     pub fn points(&self, metric: &str) -> Vec<Point> {
-        points(&self.folder, metric)
+        points(&self.run, metric)
     }
 
     /// How many calls of a phase the metrics counted.
