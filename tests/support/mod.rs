@@ -1,6 +1,6 @@
 //! What do tests of a run have in common? A folder with a configuration, and what the run has left in it.
 
-#![allow(dead_code, reason = "no test needs all of it")]
+#![expect(dead_code, reason = "no test needs all of it")]
 
 pub mod run;
 
