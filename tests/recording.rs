@@ -815,3 +815,137 @@ mod switching {
         }
     }
 }
+
+/// The memory of a call is used again by others.
+mod memory_that_is_used_again {
+    use super::*;
+
+    #[rl_span(group = Generation, name = "rich", model = "tiny", provider = "vllm", kind = Client, tokens(input = 1_u32), attributes(text = "rich", given = 1), links = [elsewhere()], err = message)]
+    fn rich() -> Result<(), &'static str> {
+        say_everything(&Context::current().span());
+        for _ in 0..200 {
+            Context::current().span().add_event("many", Vec::new());
+        }
+        record_tokens(1_u32, 1_u32);
+        Err("too long")
+    }
+
+    #[rl_span(group = Reward, name = "bare")]
+    fn bare() {}
+
+    #[rl_span(group = Logprob, name = "off", model = "tiny", links = [elsewhere()], attributes(text = "off"))]
+    fn off() {
+        set("said", "of the call around");
+        record_tokens(1_u32, 1_u32);
+    }
+
+    /// Asserts that a span has what every span has, and nothing else.
+    fn assert_bare(span: &Value) {
+        assert_eq!(attribute_keys(span), [semconv::GROUP, semconv::BUCKET, semconv::OUTCOME], "{span}");
+        assert_eq!(attribute_text(span, semconv::GROUP).unwrap(), "reward");
+        assert_eq!((&span["kind"], &span["status"]), (&json!(1), &json!({})), "{span}");
+        let others = ["events", "links", "parentSpanId", "traceState"];
+        let dropped = ["droppedAttributesCount", "droppedEventsCount", "droppedLinksCount"];
+        for key in others.iter().chain(&dropped) {
+            assert!(span[*key].is_null(), "{key} of {span}");
+        }
+        let time = |key: &str| span[key].as_str().unwrap().parse::<u64>().unwrap();
+        assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"));
+        assert!(
+            time("endTimeUnixNano") - time("startTimeUnixNano") < 3_600_000_000_000,
+            "it was no interval"
+        );
+    }
+
+    #[test]
+    fn remembers_nothing_of_the_call_that_had_it_before() {
+        let run = Run::begin(&["span_groups: generation,reward,rollout@1e-12"]);
+        let hours_ago = SystemTime::now() - Duration::from_secs(36_000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..300 {
+                        match round % 5 {
+                            0 => rich().unwrap_err(),
+                            1 => {
+                                off();
+                                "off"
+                            }
+                            2 => {
+                                span(&groups::Generation, "interval").interval(hours_ago, SystemTime::now());
+                                "interval"
+                            }
+                            3 => {
+                                let context = span(&groups::Rollout, "left out").run(Context::current);
+                                say_everything(&context.span());
+                                "left out"
+                            }
+                            _ => {
+                                drop(
+                                    span(&groups::Generation, "never begun")
+                                        .attribute("text", "x")
+                                        .kind(lens_runtime::opentelemetry::trace::SpanKind::Server),
+                                );
+                                "never begun"
+                            }
+                        };
+                        bare();
+                    }
+                    // So that what was delivered is used again, too.
+                    assert!(run.telemetry().flush(Duration::from_secs(60)));
+                    (0..100).for_each(|_| bare());
+                });
+            }
+        });
+        let left = run.end();
+        let count = |name: &str| left.spans.iter().filter(|span| span["name"] == name).count();
+        assert_eq!(["bare", "renamed", "interval"].map(count), [1600, 240, 240]);
+        assert_eq!(left.spans.len(), 1600 + 240 + 240);
+        for span in left.spans.iter().filter(|span| span["name"] == "bare") {
+            assert_bare(span);
+        }
+        for span in left.spans.iter().filter(|span| span["name"] == "renamed") {
+            assert_eq!(span["events"].as_array().unwrap().len(), 128);
+            assert_eq!(span["droppedEventsCount"], 73);
+            assert_eq!(span["links"].as_array().unwrap().len(), 2);
+        }
+    }
+
+    /// Threads that were handed the context go on while the call ends.
+    #[test]
+    fn is_no_other_calls_while_somebody_still_writes_to_it() {
+        const THREADS: usize = 4;
+        const ROUNDS: usize = 300;
+        let run = Run::begin(&["span_groups: generation,reward"]);
+        for round in 0..ROUNDS {
+            let barrier = std::sync::Barrier::new(THREADS + 1);
+            std::thread::scope(|scope| {
+                span(&groups::Generation, "shared").attribute("round", round).run(|| {
+                    for _ in 0..THREADS {
+                        let (context, barrier) = (Context::current(), &barrier);
+                        scope.spawn(move || {
+                            barrier.wait();
+                            for _ in 0..50 {
+                                context.span().set_attribute(KeyValue::new("writer", "of the shared one"));
+                                context.span().add_event("written", Vec::new());
+                                context.span().update_name("written to");
+                            }
+                        });
+                    }
+                    barrier.wait();
+                });
+                (0..20).for_each(|_| bare());
+            });
+        }
+        let left = run.end();
+        let (bare, shared): (Vec<_>, Vec<_>) = left.spans.iter().partition(|span| span["name"] == "bare");
+        assert_eq!((bare.len(), shared.len()), (20 * ROUNDS, ROUNDS));
+        bare.into_iter().for_each(assert_bare);
+        let mut rounds: Vec<_> = shared
+            .iter()
+            .map(|span| attribute_text(span, "round").unwrap().parse::<usize>().unwrap())
+            .collect();
+        rounds.sort_unstable();
+        assert_eq!(rounds, (0..ROUNDS).collect::<Vec<_>>());
+    }
+}
