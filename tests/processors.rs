@@ -376,3 +376,157 @@ fn calls_that_are_open_at_the_end_are_shown_as_they_are_ended() {
         assert_eq!(attribute_text(span, semconv::TRUNCATED).as_deref(), Some("true"));
     }
 }
+
+/// The choice of spans, which is made before the SDK's tracer makes one.
+mod what_is_left_out {
+    use lens_runtime::opentelemetry::trace::{Link, TraceState};
+    use lens_runtime::opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
+
+    use super::*;
+
+    #[rl_span(group = PerPrompt, name = "prompt", attributes(number = number))]
+    fn prompt(number: u64) {
+        answer(number);
+        answer(number);
+    }
+
+    #[rl_span(group = Generation, name = "answer", attributes(number = number))]
+    fn answer(number: u64) {
+        let _fails = score();
+        std::hint::black_box(number);
+    }
+
+    fn steps(
+        span_groups: &str,
+        variables: &[(&str, &str)],
+        in_code: impl FnOnce(TelemetryConfig) -> TelemetryConfig,
+    ) -> Left {
+        let run = Run::begin_as(&[&format!("span_groups: {span_groups:?}")], variables, in_code);
+        for number in 1..=2 {
+            span(&groups::Step, "step").step(number).run(|| (0..20).for_each(prompt));
+        }
+        run.end()
+    }
+
+    fn nothing() -> impl FnOnce(TelemetryConfig) -> TelemetryConfig {
+        with(|_, _| (), |_| ())
+    }
+
+    #[test]
+    fn a_span_without_a_parent_says_how_likely_it_was() {
+        let run = Run::begin_as(&["span_groups: reward@0.5"], &[], nothing());
+        for _ in 0..50 {
+            let _fails = score();
+        }
+        let left = run.end();
+        assert!(!left.spans.is_empty());
+        for span in &left.spans {
+            assert!(span["traceState"].as_str().is_some_and(|state| state.contains("ot=th:8")), "{span}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_there_beneath_it() {
+        for sampler in ["parentbased_always_on", "always_on"] {
+            let left = steps("all,per_prompt@0.5", &[("OTEL_TRACES_SAMPLER", sampler)], nothing());
+            assert!(!tree(&left.spans).contains('?'), "{sampler}");
+        }
+    }
+
+    #[test]
+    fn calls_are_counted_as_they_are_without_a_processor() {
+        let without = steps("all,per_prompt@0.5,generation@0.5", &[], |config| config);
+        let with = steps("all,per_prompt@0.5,generation@0.5", &[], nothing());
+        assert_eq!(said(&with.spans), said(&without.spans));
+    }
+
+    #[derive(Clone, Debug)]
+    struct NoAnswers;
+
+    impl ShouldSample for NoAnswers {
+        fn should_sample(
+            &self,
+            _: Option<&Context>,
+            _: TraceId,
+            name: &str,
+            _: &SpanKind,
+            _: &[KeyValue],
+            _: &[Link],
+        ) -> SamplingResult {
+            assert!(name != "panics");
+            SamplingResult {
+                decision: if name == "answer" {
+                    SamplingDecision::Drop
+                } else {
+                    SamplingDecision::RecordAndSample
+                },
+                attributes: Vec::new(),
+                trace_state: TraceState::NONE,
+            }
+        }
+    }
+
+    #[test]
+    fn a_samplers_drop_is_final() {
+        let left = steps("all", &[], |config| nothing()(config.with_sampler(NoAnswers)));
+        assert!(!tree(&left.spans).contains('?'));
+    }
+
+    #[test]
+    fn a_span_says_how_likely_it_was_whatever_a_sampler_says() {
+        let left = steps("all,per_prompt@0.5", &[], |config| nothing()(config.with_sampler(NoAnswers)));
+        for span in left.spans.iter().filter(|span| span["name"] == "prompt") {
+            assert!(span["traceState"].as_str().is_some_and(|state| state.contains("ot=th:8")), "{span}");
+        }
+    }
+
+    #[test]
+    fn a_sampler_that_panics_ends_nothing() {
+        let run =
+            Run::begin_as(&["span_groups: all"], &[], |config| nothing()(config.with_sampler(NoAnswers)));
+        let ran = std::panic::catch_unwind(|| span(&groups::Reward, "panics").run(|| 1));
+        let left = run.end();
+        assert_eq!(ran.ok(), Some(1));
+        assert!(left.spans.is_empty());
+    }
+
+    #[test]
+    fn a_processor_that_panics_at_the_start_ends_nothing() {
+        let run = Run::begin_as(&["span_groups: all"], &[], with(|_, _| panic!("start"), |_| ()));
+        let ran = std::panic::catch_unwind(|| span(&groups::Reward, "call").run(|| 1));
+        let _left = run.end();
+        assert_eq!(ran.ok(), Some(1));
+    }
+
+    #[test]
+    fn a_processor_that_panics_at_the_end_ends_nothing() {
+        let run = Run::begin_as(&["span_groups: all"], &[], with(|_, _| (), |_| panic!("end")));
+        let ran = std::panic::catch_unwind(|| span(&groups::Reward, "call").run(|| 1));
+        let left = run.end();
+        assert_eq!(ran.ok(), Some(1));
+        assert_eq!(left.counted("call"), 1);
+    }
+}
+
+/// Neither a span that was exported nor one that the SDK's sampler dropped is remembered.
+#[test]
+fn spans_that_are_dropped_cost_no_memory_once_they_have_ended() {
+    fn resident_kib() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+    let variables = [("OTEL_TRACES_SAMPLER", "always_off")];
+    let run = Run::begin_as(&["span_groups: all", "queue_mib: 1"], &variables, with(|_, _| (), |_| ()));
+    let call = |count: u32| {
+        for _ in 0..count {
+            span(&groups::Reward, "dropped").run(|| ());
+        }
+    };
+    call(20_000);
+    let before = resident_kib();
+    call(120_000);
+    let grown = resident_kib().saturating_sub(before);
+    run.end();
+    assert!(grown < 4096, "grew by {grown} KiB");
+}

@@ -949,3 +949,29 @@ mod memory_that_is_used_again {
         assert_eq!(rounds, (0..ROUNDS).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn of_two_attributes_with_one_key_one_counts_towards_the_limit() {
+    const A: &str = "a";
+    #[rl_span(group = Reward, name = "call", attributes(a = 1, b = 1, A = 2))]
+    fn call() {}
+    let limit = [("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "2")];
+    let run = Run::begin_as(&["span_groups: reward"], &limit, |config| config);
+    call();
+    let left = run.end();
+    let span = named(&left.spans, "call");
+    assert_eq!(["a", "b"].map(|key| attribute_text(span, key).unwrap()), ["2", "1"]);
+    assert_eq!(span["droppedAttributesCount"].as_u64().unwrap_or_default(), 0);
+}
+
+/// OpenTelemetry's specification: of two statuses that are set the last one counts, unless the first is `Ok`.
+#[test]
+fn of_two_errors_that_the_program_tells_the_last_is_told() {
+    let run = Run::begin(&["span_groups: reward"]);
+    for texts in [["a", "b"], ["b", "a"]] {
+        call(|| texts.into_iter().for_each(|text| Context::current().span().set_status(Status::error(text))));
+    }
+    let left = run.end();
+    let told: Vec<_> = left.spans.iter().map(|span| span["status"]["message"].as_str().unwrap()).collect();
+    assert_eq!(told, ["b", "a"]);
+}

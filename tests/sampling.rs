@@ -21,7 +21,7 @@ use lens_runtime::opentelemetry::trace::{
 use lens_runtime::opentelemetry::{Context, KeyValue};
 use lens_runtime::opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
 use lens_runtime::propagation::{extract, inject};
-use lens_runtime::{TelemetryConfig, record_tokens, rl_span, semconv, set};
+use lens_runtime::{TelemetryConfig, groups, record_tokens, rl_span, semconv, set, span};
 use proptest::prelude::*;
 use serde_json::Value;
 use support::run::{Left, Run};
@@ -677,5 +677,114 @@ mod the_programs_own_sampler {
         let expected: BTreeSet<_> = of_share.into_iter().filter(|(_, prompt)| prompt % 2 == 0).collect();
         assert!(!expected.is_empty());
         assert_eq!(keep(true), expected);
+    }
+}
+
+mod beneath_what_is_left_out {
+    use super::*;
+
+    const ALMOST_NOTHING: &str = "span_groups: per_prompt@1e-12,reward";
+
+    #[test]
+    fn nothing_is_recorded_within_a_call_whose_group_is_off() {
+        for variables in ALL_TRACES {
+            let run = Run::begin_as(&[ALMOST_NOTHING], variables, |config| config);
+            // `generate`, between the two, is off.
+            prompt(1);
+            assert_eq!(tree(&run.end().spans), "", "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_recorded_whose_parent_is_named() {
+        for variables in ALL_TRACES {
+            let run = Run::begin_as(&[ALMOST_NOTHING], variables, |config| config);
+            span(&groups::PerPrompt, "prompt").run(|| {
+                let parent = Context::current();
+                span(&groups::Reward, "reward").parent(&parent).run(|| ());
+            });
+            assert_eq!(tree(&run.end().spans), "", "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_recorded_by_other_libraries() {
+        for variables in ALL_TRACES {
+            let run = Run::begin_as(&[ALMOST_NOTHING], variables, |config| config);
+            span(&groups::PerPrompt, "prompt").run(|| lens_runtime::tracer("library").in_span("raw", |_| ()));
+            assert_eq!(tree(&run.end().spans), "", "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_counted_within_a_span_of_another_library() {
+        for (line, variables) in
+            [(ALMOST_NOTHING, &[][..]), ("span_groups: per_prompt", &[(SAMPLER, "always_off")])]
+        {
+            let run = Run::begin_as(&[line], variables, |config| config);
+            span(&groups::PerPrompt, "prompt")
+                .run(|| lens_runtime::tracer("library").in_span("raw", |_| record_tokens(0_u32, 7_u32)));
+            let left = run.end();
+            assert_eq!(left.report.phases.get("prompt").unwrap().output_tokens, 7, "{line} {variables:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_in_the_report_also_where_no_room_is_left() {
+        const CALLS: u64 = 60_000;
+        let run = Run::begin(&["span_groups: all@1e-12", "queue_mib: 1"]);
+        (0..CALLS).for_each(reward);
+        let left = run.end();
+        assert_eq!((left.counted("reward"), left.report.health.traces.left_out), (CALLS, CALLS));
+        assert_eq!(left.reported("reward"), CALLS);
+    }
+
+    #[test]
+    fn a_call_is_in_the_same_row_as_one_that_was_kept() {
+        let run = Run::begin(&["span_groups: reward@0.5"]);
+        for number in 0..100_u32 {
+            span(&groups::Reward, "reward")
+                .key(number)
+                .run(|| Context::current().span().update_name("renamed"));
+        }
+        let left = run.end();
+        assert_eq!(left.counted("reward"), 100);
+        assert_eq!(left.reported("reward"), 100, "{}", left.report);
+    }
+}
+
+mod a_sampler {
+    use super::*;
+
+    #[test]
+    fn that_panics_ends_no_library_that_makes_a_span() {
+        let sampler = |question: &Question<'_>| {
+            assert!(question.name != "raw", "a sampler fell over");
+            answer(SamplingDecision::RecordAndSample)
+        };
+        let run = Run::begin_as(&["span_groups: all"], &[], by(sampler));
+        let made = std::panic::catch_unwind(|| lens_runtime::tracer("library").in_span("raw", |_| 1));
+        let left = run.end();
+        assert_eq!(made.ok(), Some(1));
+        assert!(left.spans.is_empty());
+    }
+
+    #[test]
+    fn is_asked_of_what_begins_beneath_a_span_that_was_recorded_only_and_has_ended() {
+        let sampler = |question: &Question<'_>| {
+            answer(match question.name {
+                "looked at" => SamplingDecision::RecordOnly,
+                _ => SamplingDecision::RecordAndSample,
+            })
+        };
+        let run = Run::begin_as(&["span_groups: generation,reward"], &[], by(sampler));
+        let context = span(&groups::Generation, "looked at").run(|| {
+            reward(1);
+            Context::current()
+        });
+        let attached = context.attach();
+        reward(2);
+        drop(attached);
+        assert_eq!(names(&run.end().spans), ["reward", "reward"]);
     }
 }
