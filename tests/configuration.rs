@@ -348,8 +348,9 @@ fn error_while_on(variables: &[(&str, &str)]) -> String {
     }
 }
 
+/// open-telemetry/opentelemetry-rust#730, #3283
 #[test]
-fn a_sampler_that_means_nothing_is_told() {
+fn fault_98_a_sampler_that_means_nothing_is_told() {
     const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
     const ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
     let known = "; expected one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \

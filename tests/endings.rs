@@ -1,5 +1,7 @@
 //! What is left of a run, whatever ends its process, or makes two of it?
 
+mod support;
+
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -7,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
+use support::{attribute_text as attribute, folder_with, lines_of, log_records, names, text};
 use tempfile::TempDir;
 
 const CONFIG: &str = "\
@@ -15,12 +18,6 @@ telemetry:
   span_groups: all
   exporter: file
 ";
-
-fn folder_with(config: &str) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("run.yaml"), config).unwrap();
-    folder
-}
 
 /// What runs a command as a shell in the foreground does: in the background, and under some CI, signals are ignored,
 /// and stay so.
@@ -75,47 +72,19 @@ impl Ready {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// The lines of all files of a kind, such as `traces`, in the run's folder.
-fn lines(folder: &Path, kind: &str) -> Vec<Value> {
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder.join("runs/r")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{kind}-")));
-    paths.sort();
-    let texts = paths.iter().map(|path| std::fs::read_to_string(path).unwrap());
-    texts
-        .flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>())
-        .collect()
-}
-
-fn items(lines: &[Value], [outer, inner, items]: [&str; 3]) -> Vec<Value> {
-    let each = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
-    let scopes = lines.iter().flat_map(|line| each(line, outer)).flat_map(|outer| each(&outer, inner));
-    scopes.flat_map(|scope| each(&scope, items)).collect()
+/// The folder of the run.
+fn run(folder: &Path) -> PathBuf {
+    folder.join("runs/r")
 }
 
 fn spans(folder: &Path) -> Vec<Value> {
-    items(&lines(folder, "traces"), ["resourceSpans", "scopeSpans", "spans"])
+    support::spans(&run(folder))
 }
 
 fn announced(folder: &Path) -> Vec<Value> {
-    let mut records = items(&lines(folder, "logs"), ["resourceLogs", "scopeLogs", "logRecords"]);
+    let mut records = log_records(&run(folder));
     records.retain(|record| record["eventName"] == "rl.span.open");
     records
-}
-
-fn names(items: &[Value]) -> Vec<&str> {
-    items.iter().map(|item| item["name"].as_str().unwrap()).collect()
-}
-
-/// An attribute as text, whatever its type.
-fn attribute(item: &Value, key: &str) -> Option<String> {
-    let attribute = item["attributes"].as_array()?.iter().find(|attribute| attribute["key"] == key)?;
-    let (_, value) = attribute["value"].as_object()?.iter().next()?;
-    Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
 /// The two spans that were open, which ended for this reason, the inner one first.
@@ -278,7 +247,7 @@ fn fault_83_a_forked_process_may_begin_again_with_ids_of_its_own() {
     for step in spans.iter().filter(|span| span["name"] == "rl.test.step") {
         assert_eq!(step["parentSpanId"], inner["spanId"]);
     }
-    let of_whom: HashSet<String> = lines(folder.path(), "traces")
+    let of_whom: HashSet<String> = lines_of(&run(folder.path()), "traces")
         .iter()
         .map(|line| attribute(&line["resourceSpans"][0]["resource"], "process.pid").unwrap())
         .collect();

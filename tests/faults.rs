@@ -627,6 +627,33 @@ mod async_shape {
         assert_eq!(counted(&capture, "kept"), 1);
     }
 
+    #[test]
+    fn fault_22_nor_does_it_make_a_call_longer_that_is_only_measured() {
+        #[rl_span(group = Rollout, name = "around")]
+        fn around() -> Current {
+            kept()
+        }
+        #[rl_span(group = Reward, name = "kept")]
+        fn kept() -> Current {
+            Current::current()
+        }
+        for span_groups in ["rollout", "checkpoint"] {
+            let capture = Capture::new(span_groups);
+            let [alone, within] = capture.run(|| [kept(), around()]);
+            assert_eq!((counted(&capture, "kept"), counted(&capture, "around")), (2, 1), "{span_groups}");
+            assert!(!alone.span().is_recording() && !within.span().is_recording());
+            let expected = if span_groups == "rollout" { "around (ok)\n" } else { "" };
+            assert_eq!(capture.tree(), expected, "{span_groups}");
+            // What is said there now is said of nobody.
+            for context in [alone, within] {
+                let _attached = context.attach();
+                lens_runtime::record_tokens(1_u32, 1_u32);
+                lens_runtime::set("late", 1);
+            }
+            assert!(capture.points(semconv::GEN_AI_CLIENT_TOKEN_USAGE).is_empty(), "{span_groups}");
+        }
+    }
+
     /// tikv/minitrace-rust#126
     #[test]
     fn fault_23_a_call_without_a_parent_is_a_root_span() {

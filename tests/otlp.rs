@@ -5,6 +5,7 @@
 //! is about a fault that users of other libraries met.
 
 mod receiver;
+mod support;
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -26,7 +27,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor};
 use prost::Message as _;
 use receiver::{Answer, Received, Receiver};
-use tempfile::TempDir;
+use support::{folder_with, text};
 
 /// Traces alone, so that a script of answers is about one signal.
 const TRACES: &str = "\
@@ -47,12 +48,6 @@ const PROTOCOLS: [&str; 3] = ["grpc", "http/protobuf", "http/json"];
 
 /// What one step of the driver makes, in the order in which the spans end.
 const STEP: [&str; 3] = ["rl.test.generate", "rl.test.reward", "rl.test.step"];
-
-fn folder_with(config: &str) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("run.yaml"), config).unwrap();
-    folder
-}
 
 /// Runs the driver with no variable but the given ones.
 fn drive_in(folder: &Path, scenario: &str, variables: &[(&str, &str)]) -> Output {
@@ -76,10 +71,6 @@ fn drive_at(receiver: &Receiver, protocol: &str, config: &str, scenario: &str) -
     let output = drive(config, scenario, &variables);
     assert!(output.status.success(), "{output:?}");
     text(&output.stdout)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// The only error line of a driver that ended before it trained.

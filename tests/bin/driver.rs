@@ -6,6 +6,7 @@ mod endings;
 mod faults;
 mod late;
 mod ledger;
+mod prompts;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -94,6 +95,7 @@ fn drive(arguments: &mut Vec<String>) -> Result<(), Error> {
             });
         }
         "others" => with_library(4),
+        "prompts" => (1..=3).for_each(|number| prompts::step(number, 300)),
         "ledger" => ledger::run(&telemetry, true),
         "finite" => ledger::run(&telemetry, false),
         "call" => {

@@ -30,6 +30,9 @@ for protocol in grpc http/protobuf; do receive rotel $protocol ledger; done
 # By this protocol rotel refuses what is not finite: see receive.py.
 receive rotel http/json finite
 
+echo "== of what a share is kept, whole subtrees arrive, and the same ones each time"
+run "$python" "$peers/thinned.py" "$collector" "$driver"
+
 echo "== one trace with a Python program, both ways"
 run "$python" "$peers/python_trace.py" "$collector" "$driver"
 

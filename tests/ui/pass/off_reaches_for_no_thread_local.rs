@@ -1,7 +1,7 @@
 //! A call that is off, and each poll of it, does without thread-local variables: it runs when they are gone.
 
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use lens_runtime::opentelemetry;
 use lens_runtime::rl_span;
@@ -12,6 +12,16 @@ fn off() {}
 #[rl_span(group = Reward, name = "off_async")]
 async fn off_async() {
     std::future::ready(()).await;
+}
+
+#[rl_span(group = Reward, name = "off_for_long", attributes(size = 1))]
+async fn off_for_long(polls: u32) {
+    let mut left = polls;
+    std::future::poll_fn(|_| {
+        left = left.saturating_sub(1);
+        if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 #[rl_span(group = Reward, name = "off_future")]
@@ -33,6 +43,11 @@ impl Drop for AtTheEnd {
         off_guarded();
         assert!(pin!(off_async()).poll(cx).is_ready());
         assert!(pin!(off_future()).poll(cx).is_ready());
+        let mut for_long = pin!(off_for_long(1000));
+        let polls = std::iter::repeat_with(|| for_long.as_mut().poll(cx)).position(|poll| poll.is_ready());
+        assert_eq!(polls, Some(999));
+        // It is dropped halfway.
+        assert!(pin!(off_for_long(1000)).poll(cx).is_pending());
     }
 }
 
