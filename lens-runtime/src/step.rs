@@ -9,6 +9,7 @@ use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::{Context, KeyValue};
 
 use crate::group::Bucket;
+use crate::span::Found;
 use crate::{ambient, semconv};
 
 /// The number of the training step in which the caller runs; `None` outside of one, or where the
@@ -32,26 +33,46 @@ pub fn current_step() -> Option<u64> {
     ambient::with(of).flatten()
 }
 
-/// Where in a run a context is: the step, beside the baggage, where it is found without reading text, and what leaf
-/// spans count as there.
-#[derive(Clone, Copy, Default)]
+/// Where in a run a context is.
+#[derive(Clone, Default)]
 pub(crate) struct Around {
+    /// Beside the baggage, where it is found without reading text.
     pub(crate) step: Option<u64>,
+    /// What leaf spans count as.
     pub(crate) counts_as: Option<Bucket>,
+    /// Whether this is within a call whose span was left out by a share or a choice of steps: then so is all that is
+    /// within it, whatever a sampler would say.
+    pub(crate) is_left_out: bool,
+    /// The innermost call that cannot be told by its span: because no span is around it, or because its own is not
+    /// recorded, and those beneath it that others make are not either.
+    pub(crate) call: Option<Found>,
 }
 
 impl Around {
     pub(crate) fn of(context: &Context) -> Self {
         match context.get::<Self>() {
-            Some(around) => *around,
-            None => Self { step: of_baggage(context), counts_as: None },
+            Some(around) => around.clone(),
+            None => Self { step: of_baggage(context), ..Self::default() },
         }
     }
 }
 
 /// The step of a context.
 pub(crate) fn of(context: &Context) -> Option<u64> {
-    Around::of(context).step
+    match context.get::<Around>() {
+        Some(around) => around.step,
+        None => of_baggage(context),
+    }
+}
+
+/// What leaf spans count as in a context.
+pub(crate) fn counts_as(context: &Context) -> Option<Bucket> {
+    context.get::<Around>().and_then(|around| around.counts_as)
+}
+
+/// Whether a context is within a call that was left out.
+pub(crate) fn is_left_out(context: &Context) -> bool {
+    context.get::<Around>().is_some_and(|around| around.is_left_out)
 }
 
 fn of_baggage(context: &Context) -> Option<u64> {
@@ -67,6 +88,18 @@ pub(crate) fn within(context: &Context, number: u64) -> Context {
 /// The context in which leaf spans count as `bucket`.
 pub(crate) fn counting_as(context: &Context, bucket: Bucket) -> Context {
     context.with_value(Around { counts_as: Some(bucket), ..Around::of(context) })
+}
+
+/// The context within a call that cannot be told by its span.
+pub(crate) fn within_call(context: &Context, call: Found, is_left_out: bool) -> Context {
+    let around = Around::of(context);
+    let is_left_out = is_left_out || around.is_left_out;
+    context.with_value(Around { call: Some(call), is_left_out, ..around })
+}
+
+/// The context within a call that was left out.
+pub(crate) fn within_nothing(context: &Context) -> Context {
+    context.with_value(Around { is_left_out: true, ..Around::of(context) })
 }
 
 /// Finds the step in a context whose baggage was read from a carrier.

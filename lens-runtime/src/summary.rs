@@ -75,7 +75,8 @@ struct Row {
 }
 
 impl Phases {
-    pub(crate) fn add(&mut self, span: &SpanData) {
+    /// Adds a call, as the phase of this name, or else of its span's.
+    pub(crate) fn add(&mut self, span: &SpanData, phase: Option<&'static str>) {
         if span.instrumentation_scope.name() != semconv::SCOPE {
             return;
         }
@@ -85,8 +86,9 @@ impl Phases {
         };
         let group = attribute(&span.attributes, semconv::GROUP).map(Value::as_str);
         let outcome = attribute(&span.attributes, semconv::OUTCOME).map(Value::as_str);
-        let row = self.rows.entry(span.name.clone().into_owned()).or_insert_with(|| Row {
-            phase: Phase { name: span.name.clone().into_owned(), ..Phase::default() },
+        let name = phase.unwrap_or(&span.name);
+        let row = self.rows.entry(name.to_owned()).or_insert_with(|| Row {
+            phase: Phase { name: name.to_owned(), ..Phase::default() },
             first: span.start_time,
         });
         row.first = row.first.min(span.start_time);

@@ -17,9 +17,7 @@ use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
-use opentelemetry_sdk::trace::{
-    Sampler, SdkTracerProvider, TracerProviderBuilder as SdkTracerProviderBuilder,
-};
+use opentelemetry_sdk::trace::{SdkTracerProvider, TracerProviderBuilder as SdkTracerProviderBuilder};
 use tracing_subscriber::Layer;
 
 use crate::config::{self, Environment, ExporterKind, Origin, Setting, Target, TelemetryConfig};
@@ -36,9 +34,8 @@ use crate::pipeline::{self, Pipeline};
 use crate::process::{self, Last};
 use crate::propagation;
 use crate::resource::Identity;
-use crate::sampling::Ordinals;
 use crate::signal::Signal;
-use crate::span::{Sampling, Spans, TableRef};
+use crate::span::{SamplerOfSdk, Sampling, Spans, TableRef};
 use crate::summary::Phases;
 
 /// How long a handle that is dropped, a signal and an exit wait for what is left to be written.
@@ -333,20 +330,21 @@ impl Running {
         let [_, metric_exporter, _] = &exporters;
         let encode = metric_exporter.encoder.metrics();
         let era = pipeline::next_era();
-        let delivery = Delivery::start(exporters, config.queue_mib.value << 20, era)
+        let steps = config.steps()?;
+        let delivery = Delivery::start(exporters, config.queue_mib.value << 20, era, &steps)
             .map_err(|source| Kind::Thread { source })?;
         let scope = metrics::scope();
-        let steps = config.steps()?;
+        let sampling = || match &config.own.sampler {
+            Some(sampler) => Sampling::Own(sampler.clone()),
+            None => Sampling::BuiltIn(config.sampler.value),
+        };
         let limits = config.limits.of_spans();
         let tracer_provider = config.has(Signal::Traces).then(|| {
             let builder = SdkTracerProvider::builder()
                 .with_span_limits(limits)
                 .with_id_generator(IdsOfSdk)
                 .with_resource(identity.resource.clone());
-            let builder = match &config.own.sampler {
-                Some(sampler) => builder.with_sampler(sampler.clone()),
-                None => builder.with_sampler(Sampler::from(config.sampler.value)),
-            };
+            let builder = builder.with_sampler(SamplerOfSdk::new(&sampling()));
             let processors = config.own.processors.iter().map(|new| new());
             let builder = processors.fold(builder, SdkTracerProviderBuilder::with_span_processor);
             builder.with_span_processor(delivery.clone()).build()
@@ -369,13 +367,10 @@ impl Running {
         });
         let pipeline = Arc::new(Pipeline {
             spans: tracer_provider.as_ref().map(|provider| Spans {
-                run_id: identity.run_id.clone(),
-                sampler: match &config.own.sampler {
-                    Some(sampler) => Sampling::Own(sampler.clone()),
-                    None => Sampling::BuiltIn(config.sampler.value),
-                },
+                run_id: Arc::from(identity.run_id.as_str()),
+                sampling: sampling(),
                 steps,
-                ordinals: Ordinals::default(),
+                ordinals: Arc::default(),
                 tracer: (!config.own.processors.is_empty())
                     .then(|| BoxedTracer::new(Box::new(provider.tracer_with_scope(scope.clone())))),
             }),

@@ -286,8 +286,8 @@ impl SpanProcessor for Recorder {
     }
 
     fn on_end(&self, span: SpanData) {
-        span::stranger_ends(span.span_context.span_id(), &self.table);
-        self.table.hand_in_foreign(span);
+        let step = span::stranger_ends(span.span_context.span_id(), &self.table);
+        self.table.hand_in_foreign(span, step);
     }
 
     fn force_flush(&self) -> OTelSdkResult {

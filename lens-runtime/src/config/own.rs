@@ -1,6 +1,7 @@
 //! What does a program bring along that has its part in every span?
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,12 +32,13 @@ impl fmt::Debug for Own {
 pub(crate) struct OwnProcessor(pub(super) Box<dyn SpanProcessor>);
 
 impl SpanProcessor for OwnProcessor {
+    // One that panics does not end the call that it is shown.
     fn on_start(&self, span: &mut Span, context: &Context) {
-        self.0.on_start(span, context);
+        let _panicked = catch_unwind(AssertUnwindSafe(|| self.0.on_start(span, context)));
     }
 
     fn on_end(&self, span: SpanData) {
-        self.0.on_end(span);
+        let _panicked = catch_unwind(AssertUnwindSafe(|| self.0.on_end(span)));
     }
 
     fn force_flush(&self) -> OTelSdkResult {

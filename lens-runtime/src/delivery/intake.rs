@@ -73,13 +73,17 @@ impl<S: Source> Intake<S> {
     }
 
     /// Takes what there is now. The number of bodies that wait.
-    pub(super) async fn all(&mut self) -> usize {
+    pub(super) fn all(&mut self) -> usize {
         // What others add meanwhile is not part of it, or it might never end.
-        let mut queued = self.records.waiting();
-        while queued > 0 {
-            match self.take().await {
+        let mut waiting = self.records.waiting();
+        while waiting > 0 {
+            let room = BATCH.saturating_sub(self.batch.len());
+            match self.records.take_ready(&mut self.batch, room) {
                 0 => break,
-                taken => queued = queued.saturating_sub(taken),
+                taken => waiting = waiting.saturating_sub(taken),
+            }
+            if self.batch.len() >= BATCH {
+                self.encode();
             }
         }
         self.encode();

@@ -37,15 +37,15 @@ impl Item for Ended {
 
     fn encode(batch: Vec<Self>, encoder: &Encoder, phases: &mut Phases) -> Vec<Body> {
         let longest_text = TableRef::default().longest_text();
-        let spans = batch.into_iter().filter_map(|Ended { span, is_span, .. }| {
-            phases.add(&span);
+        let spans = batch.into_iter().filter_map(|Ended { span, phase, is_span, .. }| {
+            phases.add(&span, phase);
             is_span.then(|| shortened(span, longest_text))
         });
         encoder.spans(&spans.collect::<Vec<_>>())
     }
 
     fn sum_up(self, phases: &mut Phases) {
-        phases.add(&self.span);
+        phases.add(&self.span, self.phase);
     }
 }
 

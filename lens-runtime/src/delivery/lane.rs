@@ -89,7 +89,7 @@ impl<S: Source> Lane<S> {
     async fn flush(&mut self) {
         while !self.orders.flushes.is_empty() {
             let answers = std::mem::take(&mut self.orders.flushes);
-            for _ in 0..self.intake.all().await {
+            for _ in 0..self.intake.all() {
                 if let Some(body) = self.intake.body().await {
                     self.deliver(body).await;
                 }

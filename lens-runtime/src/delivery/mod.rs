@@ -13,6 +13,7 @@ mod meter;
 mod patience;
 mod room;
 mod source;
+mod tail;
 mod trouble;
 
 use std::cell::Cell;
@@ -41,6 +42,7 @@ pub(crate) use meter::observe;
 use crate::export::{Body, Exporter};
 use crate::late;
 use crate::process;
+use crate::sampling::Steps;
 use crate::signal::Signal;
 use crate::span::{self, Made, Outlet, TableRef};
 use crate::summary::Phases;
@@ -121,10 +123,15 @@ impl Delivery {
     ///
     /// # Errors
     /// If the system gives no thread, or no runtime.
-    pub(crate) fn start(exporters: [Exporter; 3], queue_bytes: usize, era: u64) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        exporters: [Exporter; 3],
+        queue_bytes: usize,
+        era: u64,
+        steps: &Steps,
+    ) -> std::io::Result<Self> {
         let [traces, metrics, logs] = exporters;
         let room = Arc::new(Room::new(queue_bytes));
-        let (spans, span_lane) = span_lane(traces, &room, era);
+        let (spans, span_lane) = span_lane(traces, &room, era, steps);
         let (metrics, metric_lane) = lane(Signal::Metrics, metrics, &room);
         let (logs, log_lane) = lane(Signal::Logs, logs, &room);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -217,8 +224,8 @@ impl SpanProcessor for Delivery {
             return;
         }
         if self.open.ends() && !self.is_elsewhere() {
-            span::stranger_ends(span.span_context.span_id(), &TableRef::default());
-            TableRef::default().hand_in_foreign(span);
+            let step = span::stranger_ends(span.span_context.span_id(), &TableRef::default());
+            TableRef::default().hand_in_foreign(span, step);
         }
     }
 
@@ -293,12 +300,17 @@ fn lane<T: Item>(
     (Entrance { queue, orders, tally, room: Arc::clone(room) }, lane)
 }
 
-fn span_lane(exporter: Exporter, room: &Arc<Room>, era: u64) -> (SpanEntrance, Lane<SpanSource>) {
+fn span_lane(
+    exporter: Exporter,
+    room: &Arc<Room>,
+    era: u64,
+    steps: &Steps,
+) -> (SpanEntrance, Lane<SpanSource>) {
     let (program, end_of_program) = mpsc::unbounded_channel();
     let (orders, ordered) = mpsc::unbounded_channel();
     let tally = Arc::new(Tally::default());
     let desk = Arc::new(Desk::new(Arc::clone(room)));
-    let records = SpanSource { era, desk: Arc::clone(&desk), program: end_of_program, is_closed: false };
+    let records = SpanSource::new(era, Arc::clone(&desk), end_of_program, steps);
     let lane = Lane::new(Signal::Traces, records, ordered, exporter, Arc::clone(&tally), Arc::clone(room));
     (SpanEntrance { era, orders, tally, desk, _program: program }, lane)
 }

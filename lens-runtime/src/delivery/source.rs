@@ -2,13 +2,15 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Notify, mpsc};
 
 use super::item::Item;
 use super::room::Room;
+use super::tail::Tail;
 use crate::clock;
+use crate::sampling::Steps;
 use crate::span::{Ended, Outlet, TableRef};
 
 /// Where the records of a lane come from.
@@ -54,11 +56,28 @@ impl<T: Item> Source for mpsc::UnboundedReceiver<T> {
 /// The process's table of spans, of which those that ended are looked for now and then: to tell of each would cost the
 /// program more than the span.
 pub(super) struct SpanSource {
-    pub(super) era: u64,
-    pub(super) desk: Arc<Desk>,
+    era: u64,
+    desk: Arc<Desk>,
     /// Ends with the program's end of the delivery.
-    pub(super) program: mpsc::UnboundedReceiver<Infallible>,
-    pub(super) is_closed: bool,
+    program: mpsc::UnboundedReceiver<Infallible>,
+    is_closed: bool,
+    /// If only some of the steps are kept, which is decided later.
+    tail: Option<Tail>,
+}
+
+impl SpanSource {
+    pub(super) fn new(
+        era: u64,
+        desk: Arc<Desk>,
+        program: mpsc::UnboundedReceiver<Infallible>,
+        steps: &Steps,
+    ) -> Self {
+        let tail = match steps {
+            Steps::Slowest { keep, of } => Some(Tail::new(*keep, *of)),
+            Steps::All | Steps::Every(_) | Steps::Listed(_) => None,
+        };
+        Self { era, desk, program, is_closed: false, tail }
+    }
 }
 
 /// Where the table asks for room, and tells that there are spans.
@@ -67,6 +86,8 @@ pub(super) struct Desk {
     pub(super) room: Arc<Room>,
     is_closed: AtomicBool,
     arrival: Notify,
+    /// Spans of steps that were not among the slowest.
+    left_out: AtomicU64,
 }
 
 /// A shard of the table takes so much room at once, or a part of a small room, and asks less often.
@@ -75,7 +96,13 @@ const PARTS: usize = 256;
 
 impl Desk {
     pub(super) fn new(room: Arc<Room>) -> Self {
-        Self { room, is_closed: AtomicBool::new(false), arrival: Notify::new() }
+        Self { room, is_closed: AtomicBool::new(false), arrival: Notify::new(), left_out: AtomicU64::new(0) }
+    }
+}
+
+impl Desk {
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Acquire)
     }
 }
 
@@ -121,7 +148,22 @@ impl Source for SpanSource {
 
     fn take_ready(&mut self, into: &mut Vec<Ended>, most: usize) -> usize {
         clock::follow();
-        TableRef::default().take(self.era, into, most)
+        let Some(tail) = &mut self.tail else {
+            return TableRef::default().take(self.era, into, most);
+        };
+        let before = into.len();
+        let mut ended = Vec::new();
+        while into.len() == before {
+            if TableRef::default().take(self.era, &mut ended, most) == 0 {
+                if self.is_closed {
+                    tail.give_up(into);
+                }
+                break;
+            }
+            tail.pass(&mut ended, into);
+        }
+        self.desk.left_out.fetch_add(tail.take_left_out(), Ordering::AcqRel);
+        into.len() - before
     }
 
     fn waiting(&self) -> usize {

@@ -114,8 +114,25 @@ impl Attributes {
     pub(super) fn limit(&mut self, limit: u32) {
         let limit = limit as usize;
         if self.list.len() > limit {
+            self.leave_last();
+        }
+        if self.list.len() > limit {
             self.dropped += u32::try_from(self.list.len() - limit).unwrap_or(u32::MAX);
             self.list.truncate(limit);
+        }
+    }
+
+    /// Of those with the same key only the last, in the place of the first.
+    fn leave_last(&mut self) {
+        for index in (1..self.list.len()).rev() {
+            let (before, rest) = self.list.split_at(index);
+            if let Some(first) = before.iter().position(|(key, _)| *key == rest[0].0) {
+                let (_, held) = self.list.remove(index);
+                // A later one has taken its place already if there are three.
+                if !self.list[index..].iter().any(|(key, _)| *key == self.list[first].0) {
+                    self.list[first].1 = held;
+                }
+            }
         }
     }
 

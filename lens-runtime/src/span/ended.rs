@@ -13,6 +13,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use super::attributes::{Attributes, Held, without_doubles};
 use crate::clock;
 use crate::group::{Bucket, SpanGroup};
+use crate::groups;
 use crate::metrics::{self, ModelCall};
 use crate::outcome::Outcome;
 use crate::semconv;
@@ -124,8 +125,7 @@ impl Facts {
             (_, Some(_)) => Status::error(""),
             (_, None) => Status::Unset,
         };
-        // Their order is OpenTelemetry's: what the program called well stays so.
-        if own > users { own } else { users }
+        if users == Status::Unset { own } else { users }
     }
 
     /// The attributes that Lens knows when a call begins.
@@ -184,6 +184,11 @@ fn saturated(number: u64) -> i64 {
 /// A span that ended, or the call of one that was left out.
 pub(crate) struct Ended {
     pub(crate) span: SpanData,
+    /// What it is counted as among the run's phases: a call that is renamed is the same phase.
+    pub(crate) phase: Option<&'static str>,
+    /// The step that it is within, or is.
+    pub(crate) step: Option<u64>,
+    pub(crate) is_step: bool,
     /// Whether it is a span, and no call of which there is none.
     pub(crate) is_span: bool,
     /// The memory that it held while it waited, about.
@@ -208,7 +213,10 @@ enum Waiting {
         dropped: u32,
         bytes: u32,
     },
-    Foreign(Box<SpanData>),
+    Foreign {
+        span: Box<SpanData>,
+        step: Option<u64>,
+    },
 }
 
 /// How many calls a chunk holds.
@@ -244,8 +252,8 @@ impl Chunk {
         self.calls.push(Waiting::Ours { facts: *facts, extras, attributes: count, texts, dropped, bytes });
     }
 
-    pub(super) fn push_foreign(&mut self, span: SpanData) {
-        self.calls.push(Waiting::Foreign(Box::new(span)));
+    pub(super) fn push_foreign(&mut self, span: SpanData, step: Option<u64>) {
+        self.calls.push(Waiting::Foreign { span: Box::new(span), step });
     }
 
     /// Makes spans of them all, and is empty.
@@ -259,14 +267,22 @@ impl Chunk {
                 let users = attributes.by_ref().take(count as usize);
                 let users = users.map(|(key, held)| KeyValue::new(key, held.value(texts)));
                 let is_span = facts.is_exported();
+                let phase = Some(facts.called);
+                let (step, is_step) = (facts.step, facts.group.name() == groups::Step.name());
                 let span = span(facts, extras.map(|extras| *extras), users, dropped);
-                Ended { span, is_span, bytes: bytes as usize }
+                Ended { span, phase, step, is_step, is_span, bytes: bytes as usize }
             }
-            Waiting::Foreign(span) => {
+            Waiting::Foreign { span, step } => {
                 let bytes = bytes_of_foreign(&span);
                 let mut span = *span;
                 span.attributes = without_doubles(span.attributes);
-                Ended { span, is_span: true, bytes }
+                // An annotated call whose span the SDK made.
+                let says = |key: &str, text: &str| {
+                    span.attributes.iter().any(|own| own.key.as_str() == key && own.value.as_str() == text)
+                };
+                let is_step = says(semconv::GROUP, groups::Step.name());
+                let is_step = is_step && span.instrumentation_scope.name() == semconv::SCOPE;
+                Ended { span, phase: None, step, is_step, is_span: true, bytes }
             }
         }));
         drop(attributes);

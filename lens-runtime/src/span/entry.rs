@@ -12,6 +12,7 @@ use crate::metrics::ModelCall;
 use crate::pipeline::{self, For};
 use crate::process;
 use crate::sampling::{SampleKey, Share};
+use crate::step;
 use crate::value::AttributeValue;
 
 /// A call about to begin, while the annotation describes it.
@@ -141,7 +142,9 @@ impl Entry {
 
     /// The span's parent, instead of the current one.
     pub fn parent(&mut self, parent: &(impl SpanRef + ?Sized)) {
-        self.0.record().elsewhere = parent.span_context().map(Box::new);
+        let record = self.0.record();
+        record.elsewhere = parent.span_context().map(Box::new);
+        record.is_within_nothing = parent.is_left_out();
     }
 
     /// Spans that this one has to do with.
@@ -183,6 +186,12 @@ impl Entry {
 pub trait SpanRef {
     /// The span's context, if there is a span.
     fn span_context(&self) -> Option<SpanContext>;
+
+    /// Whether it was left out, and with it all that is beneath it.
+    #[doc(hidden)]
+    fn is_left_out(&self) -> bool {
+        false
+    }
 }
 
 impl SpanRef for SpanContext {
@@ -195,16 +204,28 @@ impl SpanRef for Context {
     fn span_context(&self) -> Option<SpanContext> {
         self.span().span_context().span_context()
     }
+
+    fn is_left_out(&self) -> bool {
+        step::is_left_out(self)
+    }
 }
 
 impl<T: SpanRef + ?Sized> SpanRef for &T {
     fn span_context(&self) -> Option<SpanContext> {
         (**self).span_context()
     }
+
+    fn is_left_out(&self) -> bool {
+        (**self).is_left_out()
+    }
 }
 
 impl<T: SpanRef> SpanRef for Option<T> {
     fn span_context(&self) -> Option<SpanContext> {
         self.as_ref().and_then(SpanRef::span_context)
+    }
+
+    fn is_left_out(&self) -> bool {
+        self.as_ref().is_some_and(SpanRef::is_left_out)
     }
 }

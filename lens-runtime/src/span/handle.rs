@@ -12,10 +12,11 @@ use opentelemetry::trace::{Event, Link, Span, SpanContext, SpanId, Status, Trace
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SpanLimits;
 
-use super::ended::{End, Fate};
+use super::ended::End;
 use super::record::Record;
 use super::table::{TableRef, Ticket};
 use crate::metrics::ModelCall;
+use crate::step::Around;
 
 /// The span of a call, as it lies in the context.
 #[derive(Debug)]
@@ -51,17 +52,16 @@ impl Found {
     /// asks it whether it is recording, and our handle takes the opportunity. A span of somebody else's that began
     /// within a call is remembered in the table.
     pub(crate) fn within(context: &Context, table: &TableRef) -> Option<Self> {
-        // The outermost call lies there by itself if there is no span around it, so that any span is within it.
-        let outermost = || context.get::<Self>().cloned();
+        let otherwise = || context.get::<Around>().and_then(|around| around.call.clone());
         if !context.has_active_span() {
-            return outermost();
+            return otherwise();
         }
         let span = context.span();
         IS_SOUGHT.try_with(|sought| sought.set(true)).ok()?;
         let _told_otherwise = span.is_recording();
         let _is_there = IS_SOUGHT.try_with(|sought| sought.set(false));
         let own = FOUND.try_with(|found| found.borrow_mut().take()).ok().flatten();
-        own.or_else(|| table.stranger(span.span_context().span_id())).or_else(outermost)
+        own.or_else(|| table.stranger(span.span_context().span_id())).or_else(otherwise)
     }
 
     /// Counts tokens of the call. Whether it is still open.
@@ -78,10 +78,6 @@ impl Found {
         }
         is_sought
     }
-
-    pub(super) fn is_left_out(&self) -> bool {
-        self.table.look(&self.ticket, |record, _| record.facts.fate == Fate::LeftOut).unwrap_or(true)
-    }
 }
 
 /// A span of somebody else's begins: what is said within it is said of the call around it.
@@ -91,9 +87,9 @@ pub(crate) fn stranger_begins(id: SpanId, context: &Context, table: &TableRef) {
     }
 }
 
-/// It ends.
-pub(crate) fn stranger_ends(id: SpanId, table: &TableRef) {
-    table.remove_stranger(id);
+/// It ends. With the step of the call around it, if that is known.
+pub(crate) fn stranger_ends(id: SpanId, table: &TableRef) -> Option<u64> {
+    table.remove_stranger(id)
 }
 
 impl Handle {

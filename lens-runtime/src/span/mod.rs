@@ -21,6 +21,7 @@ mod follow;
 mod handle;
 mod local;
 mod record;
+mod sampler;
 mod settle;
 mod table;
 
@@ -31,12 +32,13 @@ use std::time::Instant;
 use opentelemetry::{Context, ContextGuard, KeyValue};
 
 pub(crate) use attributes::{Attributes, Held};
-pub(crate) use begin::{Sampling, Spans};
+pub(crate) use begin::Spans;
 use ended::End;
 pub(crate) use ended::Ended;
 pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
 pub(crate) use handle::{Found, stranger_begins, stranger_ends};
+pub(crate) use sampler::{SamplerOfSdk, Sampling};
 pub use settle::taken;
 use record::Record;
 use table::Closed;

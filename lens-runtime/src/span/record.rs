@@ -36,6 +36,8 @@ pub(crate) struct Record {
     pub(super) begins: Option<u64>,
     pub(super) counts_as: CountsAs,
     pub(super) elsewhere: Option<Box<SpanContext>>,
+    /// Whether that is a call that was left out.
+    pub(super) is_within_nothing: bool,
     // What it is about while it is open.
     /// The shard of the table that it is put into.
     pub(super) home: u8,
@@ -75,6 +77,7 @@ impl Record {
             begins: None,
             counts_as: CountsAs::ItsGroup,
             elsewhere: None,
+            is_within_nothing: false,
             home: 0,
             said: None,
             is_announced: false,
@@ -99,6 +102,7 @@ impl Record {
         self.begins = None;
         self.counts_as = CountsAs::ItsGroup;
         self.elsewhere = None;
+        self.is_within_nothing = false;
         self.said = None;
         self.is_announced = false;
         self.of_sdk = None;
@@ -220,15 +224,20 @@ impl Record {
         match told {
             Told::Type => {}
             Told::Nothing => self.facts.hides_error = matches!(outcome, Outcome::Error(_)),
-            Told::Text(text) if matches!(outcome, Outcome::Error(_)) => self.set_status(Status::error(text)),
-            Told::Text(_) => {}
+            Told::Text(text) => {
+                // What the program says of its span comes before what its error says.
+                let is_told = self.extras.as_ref().is_some_and(|extras| extras.status != Status::Unset);
+                if matches!(outcome, Outcome::Error(_)) && !is_told {
+                    self.set_status(Status::error(text));
+                }
+            }
         }
     }
 
     pub(super) fn set_status(&mut self, status: Status) {
         let own = &mut self.extras().status;
-        // Their order is OpenTelemetry's: what the program called well stays so.
-        if status > *own {
+        // What the program called well stays so; else the last word counts, but not one that says nothing.
+        if *own != Status::Ok && status != Status::Unset {
             *own = status;
         }
     }

@@ -261,14 +261,14 @@ impl Table {
     }
 
     /// Takes a span in that others made.
-    pub(crate) fn hand_in_foreign(&self, span: SpanData) {
+    pub(crate) fn hand_in_foreign(&self, span: SpanData, step: Option<u64>) {
         let mut shard = lock(&self.shards[local::shard() % SHARDS]);
         match span.span_context.is_sampled() {
             true => {
                 shard.made += 1;
                 let bytes = bytes_of_foreign(&span);
                 if let Some(chunk) = shard.chunk(bytes) {
-                    chunk.push_foreign(span);
+                    chunk.push_foreign(span, step);
                 } else {
                     shard.refused += 1;
                 }
@@ -382,9 +382,10 @@ impl Table {
         lock(&self.strangers).as_ref()?.get(&id).cloned()
     }
 
-    pub(super) fn remove_stranger(&self, id: SpanId) {
-        let was_within = lock(&self.strangers).as_mut().and_then(|strangers| strangers.remove(&id));
-        drop(was_within);
+    /// It ends. The step of the call, if that is open.
+    pub(super) fn remove_stranger(&self, id: SpanId) -> Option<u64> {
+        let within = lock(&self.strangers).as_mut().and_then(|strangers| strangers.remove(&id))?;
+        within.table.look(&within.ticket, |record, _| record.facts.step).flatten()
     }
 
     fn shard(&self, ticket: &Ticket) -> MutexGuard<'_, Shard> {
