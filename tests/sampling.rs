@@ -98,6 +98,30 @@ fn thinned(run_id: &str, group: &str, ratio: f64, steps: &str) -> Left {
     run.end()
 }
 
+#[test]
+fn of_a_window_the_slowest_steps_are_kept_in_full_and_of_the_others_the_step() {
+    let run = Run::begin(&["span_groups: all", "steps: slowest 1 of 4"]);
+    let prompts = |number: u64| if [3, 6].contains(&number) { 3000 } else { 2 };
+    // The last two are no whole window: nobody decides about them any more.
+    (1..=10).for_each(|number| step(number, prompts(number)));
+    let left = run.end();
+    let ids: HashSet<_> = left.spans.iter().map(|span| span["spanId"].as_str().unwrap()).collect();
+    assert!(left.spans.iter().filter_map(|span| span["parentSpanId"].as_str()).all(|id| ids.contains(id)));
+    assert_eq!(names(&left.spans).iter().filter(|name| **name == "step").count(), 10);
+    let kept = kept(&left.spans, "reward");
+    let of = |number: u64| kept.iter().filter(|(step, _)| *step == number).count() as u64;
+    assert_eq!([of(3), of(6)], [3000, 3000]);
+    // Of the last window the slower one.
+    let (ninth, tenth) = (of(9), of(10));
+    assert_eq!((ninth + tenth, ninth * tenth), (2, 0));
+    assert_eq!(kept.len(), 6002);
+    let calls: u64 = (1..=10).map(prompts).sum();
+    assert_eq!(left.reported("reward"), calls, "the report knows of all");
+    let traces = left.report.health.traces;
+    let all = 10 + 3 * calls;
+    assert_eq!((traces.made, traces.left_out), (10 + 3 * 6002, all - 10 - 3 * 6002));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
 

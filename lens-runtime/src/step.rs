@@ -40,8 +40,8 @@ pub(crate) struct Around {
     pub(crate) step: Option<u64>,
     /// What leaf spans count as.
     pub(crate) counts_as: Option<Bucket>,
-    /// Whether this is within a call whose span was left out by a share or a choice of steps: then so is all that is
-    /// within it, whatever a sampler would say.
+    /// Whether this is within a call whose span was left out: then so is all that is within it, whatever a sampler would
+    /// say.
     pub(crate) is_left_out: bool,
     /// The innermost call that cannot be told by its span: because no span is around it, or because its own is not
     /// recorded, and those beneath it that others make are not either.

@@ -396,7 +396,7 @@ impl Running {
             }
             None => None,
         };
-        pipeline.table.open(era, Some(delivery.outlet()), limits, config.limits.value_length());
+        pipeline.table.open(era, Some(&delivery.outlet()), limits, config.limits.value_length());
         // Before, so that nobody has to make an instrument who measures; and again, for those that were
         // taken meanwhile.
         late::follow(&pipeline);

@@ -44,7 +44,7 @@ use crate::late;
 use crate::process;
 use crate::sampling::Steps;
 use crate::signal::Signal;
-use crate::span::{self, Made, Outlet, TableRef};
+use crate::span::{self, HandedIn, Outlet, TableRef};
 use crate::summary::Phases;
 use counts::{OpenCount, Tally};
 use item::{Collection, Item};
@@ -159,8 +159,14 @@ impl Delivery {
         match signal {
             Signal::Traces => {
                 let counts = self.spans.tally.read();
-                let Made { made, refused, left_out } = TableRef::default().made(self.spans.era);
-                Counts { made: counts.made + made, refused: counts.refused + refused, left_out, ..counts }
+                let HandedIn { made, refused, left_out } = TableRef::default().made(self.spans.era);
+                let fast = self.spans.desk.left_out();
+                Counts {
+                    made: (counts.made + made).saturating_sub(fast),
+                    refused: counts.refused + refused,
+                    left_out: left_out + fast,
+                    ..counts
+                }
             }
             Signal::Metrics => self.metrics.tally.read(),
             Signal::Logs => self.logs.tally.read(),

@@ -4,6 +4,7 @@
 //! 100`). Then the slowest ones are kept in full; of the others the step's own span is. What waits has taken its room,
 //! and a step that can no longer be among the slowest gives it back at once.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
@@ -53,7 +54,8 @@ impl Tail {
             match ended.step {
                 Some(step) if ended.is_span => match ended.is_step {
                     true => {
-                        let took = ended.span.end_time.duration_since(ended.span.start_time).unwrap_or_default();
+                        let took =
+                            ended.span.end_time.duration_since(ended.span.start_time).unwrap_or_default();
                         out.push(ended);
                         self.step_ends(step, took, out);
                     }
@@ -86,7 +88,7 @@ impl Tail {
         self.slowest.push(Slow { step, took, within });
         self.over += 1;
         if self.slowest.len() > self.keep {
-            self.slowest.sort_by(|one, other| other.took.cmp(&one.took));
+            self.slowest.sort_by_key(|slow| Reverse(slow.took));
             if let Some(fastest) = self.slowest.pop() {
                 self.decide(fastest, false, out);
             }

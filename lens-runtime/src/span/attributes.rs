@@ -147,7 +147,8 @@ impl Attributes {
 
     /// Moves them behind others. How many attributes, how much text, and how many were dropped before.
     pub(super) fn move_to(&mut self, list: &mut Vec<(Key, Held)>, texts: &mut String) -> (u32, u32, u32) {
-        let counts = (self.list.len() as u32, self.texts.len() as u32, self.dropped);
+        let short = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let counts = (short(self.list.len()), short(self.texts.len()), self.dropped);
         if self.bytes > 0 {
             list.append(&mut self.list);
             texts.push_str(&self.texts);

@@ -159,11 +159,7 @@ fn begin(record: Box<Record>) -> Option<Begun> {
 }
 
 /// A call whose group is off: what is said of its span is said of the one around it.
-fn without_span(
-    mut record: Box<Record>,
-    table: TableRef,
-    around: &Context,
-) -> Option<Begun> {
+fn without_span(mut record: Box<Record>, table: TableRef, around: &Context) -> Option<Begun> {
     if around.is_telemetry_suppressed() {
         return None;
     }
@@ -181,12 +177,7 @@ fn without_span(
     Some(Begun { call, has_span: false, context })
 }
 
-fn with_span(
-    mut record: Box<Record>,
-    spans: &Spans,
-    table: TableRef,
-    around: &Context,
-) -> Option<Begun> {
+fn with_span(mut record: Box<Record>, spans: &Spans, table: TableRef, around: &Context) -> Option<Begun> {
     if around.is_telemetry_suppressed() {
         return None;
     }
@@ -219,13 +210,12 @@ fn with_span(
     record.facts.fate = if verdict.is_recorded { Fate::Kept } else { Fate::LeftOut };
     record.facts.flags = record.facts.flags.with_sampled(verdict.is_sampled);
     record.set_state(verdict.state);
-    let is_left_out = verdict.is_left_out || record.is_within_nothing;
     let span = record.span();
     let call = Found { ticket: table.begin(record)?, table };
     let context = around.with_span(Handle { span, call: call.clone() });
     let context = match verdict.is_recorded {
         true => context,
-        false => step::within_call(&context, call.clone(), is_left_out),
+        false => step::within_call(&context, call.clone(), true),
     };
     Some(Begun { call, has_span: verdict.is_recorded, context })
 }
@@ -249,7 +239,7 @@ fn with_span_of_sdk(
     builder.span_kind = Some(record.kind());
     builder.links = record.extras.as_ref().map(|extras| extras.links.links.clone());
     let thinning = spans.thinning(&mut record);
-    let (span, is_left_out) = with_thinning(thinning, || tracer.build_with_context(builder, parent));
+    let span = with_thinning(thinning, || tracer.build_with_context(builder, parent));
     let context = around.with_span(span);
     let span = context.span();
     let ids = span.span_context();
@@ -258,7 +248,6 @@ fn with_span_of_sdk(
         (ids.trace_id(), ids.span_id(), ids.trace_flags());
     record.facts.fate = if is_kept { Fate::None } else { Fate::LeftOut };
     record.of_sdk = is_kept.then(|| context.clone());
-    let is_left_out = is_left_out || record.is_within_nothing;
     let id = record.facts.id;
     let call = Found { ticket: table.begin(record)?, table };
     let context = match is_kept {
@@ -267,7 +256,7 @@ fn with_span_of_sdk(
             context
         }
         // Nobody would tell that it ends.
-        false => step::within_call(&context, call.clone(), is_left_out),
+        false => step::within_call(&context, call.clone(), true),
     };
     Some(Begun { call, has_span: is_kept, context })
 }

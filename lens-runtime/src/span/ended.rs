@@ -161,11 +161,7 @@ impl Facts {
         });
         let is_truncated = extras.is_some_and(|extras| extras.truncated.is_some());
         let truncated = is_truncated.then(|| KeyValue::new(semconv::TRUNCATED, true));
-        [outcome, error]
-            .into_iter()
-            .flatten()
-            .chain(tokens.into_iter().flatten().flatten())
-            .chain(truncated)
+        [outcome, error].into_iter().flatten().chain(tokens.into_iter().flatten().flatten()).chain(truncated)
     }
 }
 
@@ -196,7 +192,6 @@ pub(crate) struct Ended {
 }
 
 /// Calls that ended, one behind the other.
-#[derive(Default)]
 pub(super) struct Chunk {
     calls: Vec<Waiting>,
     attributes: Vec<(Key, Held)>,
@@ -226,11 +221,14 @@ const CALLS: usize = 256;
 const MOST_ATTRIBUTES: usize = 16 * CALLS;
 const MOST_TEXTS: usize = 64 * CALLS;
 
-impl Chunk {
-    pub(super) fn new() -> Self {
-        Self { calls: Vec::with_capacity(CALLS), ..Self::default() }
+impl Default for Chunk {
+    /// With place for all its calls.
+    fn default() -> Self {
+        Self { calls: Vec::with_capacity(CALLS), attributes: Vec::new(), texts: String::new() }
     }
+}
 
+impl Chunk {
     pub(super) fn is_full(&self) -> bool {
         self.calls.len() >= CALLS
     }
@@ -352,7 +350,8 @@ fn span(
         attributes.retain(|user| user.key != own.key);
         attributes.push(own);
     }
-    let Extras { kind, state, renamed, status, mut events, links, truncated, .. } = extras.unwrap_or_default();
+    let Extras { kind, state, renamed, status, mut events, links, truncated, .. } =
+        extras.unwrap_or_default();
     if let Some(reason) = truncated {
         let why = vec![KeyValue::new(semconv::TRUNCATED_REASON, reason)];
         events.events.push(Event::new(semconv::TRUNCATED, end_time, why, 0));

@@ -33,7 +33,12 @@ impl Local {
         // Of the variables of a thread the one that was used first is the last to be dropped. So as long as this one is
         // there, the current context is, too.
         let _is_there = catch_unwind(|| Context::map_current(|_| ()));
-        Self { shard: NEXT.fetch_add(1, Ordering::Relaxed), ids: Ids::new(), calls: Vec::new(), attached: Slab::new() }
+        Self {
+            shard: NEXT.fetch_add(1, Ordering::Relaxed),
+            ids: Ids::new(),
+            calls: Vec::new(),
+            attached: Slab::new(),
+        }
     }
 }
 

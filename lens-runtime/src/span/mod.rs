@@ -38,11 +38,11 @@ pub(crate) use ended::Ended;
 pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
 pub(crate) use handle::{Found, stranger_begins, stranger_ends};
+use record::Record;
 pub(crate) use sampler::{SamplerOfSdk, Sampling};
 pub use settle::taken;
-use record::Record;
 use table::Closed;
-pub(crate) use table::{Made, Outlet, TableRef};
+pub(crate) use table::{HandedIn, Outlet, TableRef};
 
 use crate::ambient;
 use crate::group::SpanGroup;
@@ -216,6 +216,10 @@ impl Unsettled {
 }
 
 impl Open {
+    #[expect(
+        clippy::unnecessary_box_returns,
+        reason = "it is only ever held by its box, whose memory is used again"
+    )]
     fn new() -> Box<Self> {
         Box::new(Self {
             record: None,
@@ -283,7 +287,8 @@ impl Open {
 
     /// Takes over the tokens that were counted from within.
     fn hear(&mut self) {
-        if let Some(said) = self.call.table.look(&self.call.ticket, |record, _| record.said.take()).flatten() {
+        if let Some(said) = self.call.table.look(&self.call.ticket, |record, _| record.said.take()).flatten()
+        {
             self.model_call.get_or_insert_default().add(*said);
         }
     }

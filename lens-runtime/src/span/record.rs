@@ -22,6 +22,7 @@ use crate::sampling::{OwnedKey, Share};
 use crate::semconv;
 
 /// What is known of an open call.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 pub(crate) struct Record {
     pub(super) facts: Facts,
     pub(super) attributes: Attributes,

@@ -1,9 +1,9 @@
 //! Who is asked whether a span is recorded, and in which order?
 //!
-//! The sampler first, whoever makes the span. Of what it keeps, the choice of steps and the share of a group take away;
-//! and what is within a call that they took away is not asked for at all.
+//! The sampler first, whoever makes the span. Of what it keeps, the choice of steps and the share of a group take away.
+//! Of what is within a call that has no span then nobody is asked at all: no part of a tree is without its root.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -21,18 +21,12 @@ use crate::step;
 pub(super) struct Verdict {
     pub(super) is_recorded: bool,
     pub(super) is_sampled: bool,
-    /// Whether a share or a choice of steps left it out.
-    pub(super) is_left_out: bool,
     pub(super) state: TraceState,
 }
 
 impl Verdict {
     pub(super) fn plain(is_kept: bool, state: TraceState) -> Self {
-        Self { is_recorded: is_kept, is_sampled: is_kept, is_left_out: false, state }
-    }
-
-    fn left_out(state: TraceState) -> Self {
-        Self { is_recorded: false, is_sampled: false, is_left_out: true, state }
+        Self { is_recorded: is_kept, is_sampled: is_kept, state }
     }
 }
 
@@ -74,7 +68,7 @@ impl Sampling {
                     SamplingDecision::RecordOnly => (true, false),
                     SamplingDecision::RecordAndSample => (true, true),
                 };
-                Verdict { is_recorded, is_sampled, is_left_out: false, state: said.trace_state }
+                Verdict { is_recorded, is_sampled, state: said.trace_state }
             }
         }
     }
@@ -126,7 +120,7 @@ impl Thinning {
             return sampled;
         }
         if !self.is_in_steps {
-            return Verdict::left_out(sampled.state);
+            return Verdict::plain(false, sampled.state);
         }
         if self.share == Share::ALL {
             return sampled;
@@ -134,15 +128,14 @@ impl Thinning {
         let draw = self.draw(trace_id);
         match self.share.keeps(draw.randomness()) {
             true => Verdict { state: thinned(&sampled.state, self.share, draw), ..sampled },
-            false => Verdict::left_out(sampled.state),
+            false => Verdict::plain(false, sampled.state),
         }
     }
 
     /// What decides about a call, in the same way in every process: its key, or its number among those of its step;
     /// outside of a step, its trace.
     fn draw(&self, trace_id: TraceId) -> Draw {
-        let of_call =
-            |step, key: Key<'_>| Draw::OfCall(randomness(&self.run_id, self.group, step, key));
+        let of_call = |step, key: Key<'_>| Draw::OfCall(randomness(&self.run_id, self.group, step, key));
         match (&self.key, self.step) {
             (Some(key), step) => of_call(step.unwrap_or_default(), key.as_key()),
             (None, Some(step)) => of_call(step, Key::Ordinal(self.ordinals.next(self.group, step))),
@@ -156,16 +149,15 @@ impl Thinning {
 thread_local! {
     /// What the SDK's tracer is to ask of the annotated call whose span it is about to make.
     static THINNING: RefCell<Option<Thinning>> = const { RefCell::new(None) };
-    /// Whether that left it out.
-    static IS_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes a span of the SDK's for an annotated call, and says whether it was left out.
-pub(super) fn with_thinning<R>(thinning: Thinning, make: impl FnOnce() -> R) -> (R, bool) {
-    let _is_there = THINNING.try_with(|place| place.replace(Some(thinning)));
-    let made = make();
-    let _is_taken = THINNING.try_with(RefCell::take);
-    (made, IS_LEFT_OUT.try_with(Cell::take).unwrap_or(false))
+/// Makes a span of the SDK's for an annotated call.
+pub(super) fn with_thinning<R>(thinning: Thinning, make: impl FnOnce() -> R) -> R {
+    let _earlier = THINNING.try_with(|place| place.replace(Some(thinning)));
+    let out = make();
+    // Not asked for where telemetry is suppressed.
+    let _left = THINNING.try_with(RefCell::take);
+    out
 }
 
 /// The sampler for spans of the SDK's: those of other libraries, and those of annotated calls where a processor of the
@@ -204,7 +196,6 @@ impl ShouldSample for SamplerOfSdk {
             return said;
         };
         let verdict = thinning.thin(Verdict::plain(true, said.trace_state.clone()), trace_id);
-        let _is_there = IS_LEFT_OUT.try_with(|is_left_out| is_left_out.set(verdict.is_left_out));
         SamplingResult {
             decision: if verdict.is_recorded { said.decision } else { SamplingDecision::Drop },
             attributes: said.attributes,

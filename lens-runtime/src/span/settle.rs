@@ -62,7 +62,8 @@ impl Open {
 
     /// The first item of a stream came.
     pub(super) fn first_item(&mut self) {
-        if let Some(since) = self.call.table.look(&self.call.ticket, |record, _| record.facts.began.elapsed()) {
+        if let Some(since) = self.call.table.look(&self.call.ticket, |record, _| record.facts.began.elapsed())
+        {
             self.set_attribute(KeyValue::new(semconv::STREAM_TIME_TO_FIRST_ITEM, since.as_secs_f64()));
         }
     }

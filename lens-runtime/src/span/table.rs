@@ -21,9 +21,9 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _};
 use opentelemetry_sdk::trace::{SpanData, SpanLimits};
 use slab::Slab;
 
+use super::ended::{Chunk, End, Ended, Fate, bytes, bytes_of_foreign};
 use super::handle::Found;
 use super::local;
-use super::ended::{Chunk, End, Ended, Fate, bytes, bytes_of_foreign};
 use super::record::Record;
 use crate::{process, semconv};
 
@@ -144,7 +144,7 @@ pub(super) enum Closed {
 
 /// How many spans there were.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct HandedIn {
     pub(crate) made: u64,
     pub(crate) refused: u64,
     pub(crate) left_out: u64,
@@ -170,14 +170,14 @@ impl Table {
     pub(crate) fn open(
         &self,
         era: u64,
-        exit: Option<Arc<dyn Outlet>>,
+        exit: Option<&Arc<dyn Outlet>>,
         limits: SpanLimits,
         longest_text: Option<usize>,
     ) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let spare = std::mem::take(&mut shard.spare);
-            let new = Shard { era, exit: exit.clone(), limits: Some(limits), spare, ..Shard::new() };
+            let new = Shard { era, exit: exit.cloned(), limits: Some(limits), spare, ..Shard::new() };
             let before = std::mem::replace(&mut *shard, new);
             drop(shard);
             // What lies in contexts may be the program's, and make spans.
@@ -281,11 +281,11 @@ impl Table {
     /// Tells whoever takes the spans, where that is necessary.
     fn tell(&self, shard: MutexGuard<'_, Shard>) {
         let waiting = shard.waiting;
-        if waiting > 0 && (waiting % MANY == 0 || self.is_asleep.load(Ordering::Acquire)) {
+        if waiting > 0 && (waiting.is_multiple_of(MANY) || self.is_asleep.load(Ordering::Acquire)) {
             let exit = shard.exit.clone();
             drop(shard);
             if let Some(exit) = exit
-                && (self.is_asleep.swap(false, Ordering::AcqRel) || waiting % MANY == 0)
+                && (self.is_asleep.swap(false, Ordering::AcqRel) || waiting.is_multiple_of(MANY))
             {
                 exit.wake();
             }
@@ -324,14 +324,15 @@ impl Table {
     }
 
     /// How many spans of a telemetry there were.
-    pub(crate) fn made(&self, era: u64) -> Made {
-        self.shards.iter().map(lock).filter(|shard| shard.era == era).fold(Made::default(), |sum, shard| {
-            Made {
+    pub(crate) fn made(&self, era: u64) -> HandedIn {
+        self.shards.iter().map(lock).filter(|shard| shard.era == era).fold(
+            HandedIn::default(),
+            |sum, shard| HandedIn {
                 made: sum.made + shard.made,
                 refused: sum.refused + shard.refused,
                 left_out: sum.left_out + shard.left_out,
-            }
-        })
+            },
+        )
     }
 
     /// Ends the calls that are open, those that began last first.
@@ -356,7 +357,8 @@ impl Table {
     /// Announces, once each, the spans that have been open for as long as this, parents first.
     pub(crate) fn announce(&self, for_at_least: Duration, logger: &impl Logger) {
         let due = |record: &mut Record| {
-            let is_due = !record.is_announced && record.is_span() && record.facts.began.elapsed() >= for_at_least;
+            let is_due =
+                !record.is_announced && record.is_span() && record.facts.began.elapsed() >= for_at_least;
             record.is_announced |= is_due;
             is_due.then(|| LongOpen::of(record))
         };
@@ -448,7 +450,7 @@ impl Shard {
             self.room = self.room.checked_sub(bytes)?;
         }
         if self.ended.back().is_none_or(Chunk::is_full) {
-            self.ended.push_back(self.spare.pop().unwrap_or_else(Chunk::new));
+            self.ended.push_back(self.spare.pop().unwrap_or_default());
         }
         self.waiting += 1;
         self.ended.back_mut()
