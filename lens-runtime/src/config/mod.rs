@@ -305,7 +305,8 @@ impl TelemetryConfig {
     }
 
     /// Asks a sampler of the program's own of every span that would be recorded, instead of the one that
-    /// `OTEL_TRACES_SAMPLER` names. What it keeps, a share (`group@0.1`) and `steps` may still leave out. It runs in the
+    /// `OTEL_TRACES_SAMPLER` names. What it keeps, a share (`group@0.1`) and `steps` may still leave out. It is not asked
+    /// of what is within a call that has no span, which has none either: no tree is without its root. It runs in the
     /// thread and the context of the call; if it panics, the span is left out.
     ///
     /// ```
@@ -351,7 +352,7 @@ impl TelemetryConfig {
     /// Shows every span to a processor of the program's own, which `new` makes for each telemetry that is set up.
     ///
     /// A processor can only be shown spans of the SDK's, so that with one annotated calls make those: all that the SDK
-    /// does for spans is done then, and a span costs what the SDK's does instead of about half. Where a processor is only
+    /// does for spans is done then, and a span costs more than one of the SDK's, instead of less. Where a processor is only
     /// wanted for spans of other libraries, a tracer provider of one's own is cheaper.
     ///
     /// ```
