@@ -420,8 +420,8 @@ def threads_section(results):
         "The tree with three attributes on eight threads at once, and on one, in nanoseconds for one span. *Ns* is"
         " the time from the first thread's beginning to the last one's end, divided by the spans of all; *own* is the"
         " processor time that the threads themselves took for one. If they did not hold each other up, *own* would be"
-        " the same for eight as for one, and *ns* as many times smaller as there are processors, less what the exporter's"
-        f" thread takes of those. Here there are {os.cpu_count()}.",
+        " the same for eight as for one, and *ns* as many times smaller as there are processors, less what exporters'"
+        f" threads take of those. Here there are {os.cpu_count()}.",
         "\n".join(["| | threads | ns | rounds | own |", "|---|---|---|---|---|", *rows]),
     ])  # fmt: skip
 
