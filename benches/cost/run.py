@@ -115,7 +115,7 @@ def main():
     for tool in ("cargo", "valgrind"):
         if shutil.which(tool) is None:
             parser.error(f"needs `{tool}`")
-    load = os.getloadavg()[0]
+    loads = [os.getloadavg()[0]]
     programs = CHECKED if arguments.check else PROGRAMS
     cases = [case for program in programs for case in build(program)]
     for case in cases:
@@ -124,8 +124,9 @@ def main():
         count(cases)
         sys.exit(check(Results(cases), DOCUMENT.read_text()))
     measure(cases, QUICK_ROUNDS if arguments.quick else ROUNDS)
+    loads.append(os.getloadavg()[0])
     count(cases)
-    text = report(Results(cases), arguments, load)
+    text = report(Results(cases), arguments, loads)
     print(text, end="")
     if not arguments.quick:
         DOCUMENT.write_text(text)
@@ -312,12 +313,12 @@ ATTRIBUTES = {"a0": "no attributes", "a3": "3 attributes"}
 # --- The document.
 
 
-def report(results, arguments, load):
+def report(results, arguments, loads):
     command = "benches/cost/run.py" + (" --quick" if arguments.quick else "")
     rounds = len(results.cases[0].times)
     paragraphs = [
         "# What instrumentation costs",
-        f"`{command}`, {date.today()}. {machine(load)}. {versions()}.",
+        f"`{command}`, {date.today()}. {machine(loads)}. {versions()}.",
         "What a call costs the thread that makes it: *ns* by the clock, the median of"
         f" {rounds} rounds, with the least and the most of them; *instructions* and *allocations* of that thread, as"
         " callgrind counts them. *Over bare* is what it costs more than the same function without instrumentation, in a"
@@ -467,9 +468,10 @@ def row(*cells):
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def machine(load):
+def machine(loads):
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return f"{os.cpu_count()} processors, {model[1] if model else 'unknown'} (load {load:.1f} at the beginning)"
+    load = "load {:.1f} at the beginning, {:.1f} behind the rounds".format(*loads)
+    return f"{os.cpu_count()} processors, {model[1] if model else 'unknown'} ({load})"
 
 
 def versions():

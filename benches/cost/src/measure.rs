@@ -49,6 +49,8 @@ pub struct Kind {
     name: &'static str,
     /// The calls of a chunk.
     chunk: u64,
+    /// The chunks that are timed.
+    chunks: usize,
     /// The calls of a chunk that is counted: fewer, since each takes far longer under callgrind.
     counted: u64,
     /// What a figure is given for: a call holds so many of it.
@@ -70,6 +72,7 @@ enum Records {
 pub const OFF_SYNC: Kind = Kind {
     name: "off_sync",
     chunk: 100_000,
+    chunks: 101,
     counted: 1_000,
     units: 1,
     threads: 1,
@@ -90,7 +93,7 @@ pub const RECORD: Kind = Kind { name: "record", chunk: 10_000, counted: 500, ..O
 /// A call that holds many requests; figures are for one of them.
 pub const REQUESTS: Kind = Kind { name: "requests", chunk: 1, counted: 1, units: MANY, ..OFF_SYNC };
 /// The tree on many threads, each with enough to do that it does not matter which of them began first.
-pub const THREADS: Kind = Kind { name: "threads", chunk: 200, threads: 8, ..ON_TREE };
+pub const THREADS: Kind = Kind { name: "threads", chunk: 200, chunks: 25, threads: 8, ..ON_TREE };
 
 /// Requests of one call.
 pub const MANY: u64 = 10_000;
@@ -135,8 +138,6 @@ pub fn nobody(_kept: Kept) -> Box<dyn Recorder> {
     Box::new(Nobody)
 }
 
-/// Chunks that are timed.
-const CHUNKS: usize = 101;
 /// How often a chunk and one of twice its calls are counted.
 const COUNTS: usize = 7;
 /// Chunks before it is timed: caches, call sites, buffers that grow.
@@ -187,12 +188,12 @@ fn measured(calls: fn(u64), number: u64) {
 
 /// Nanoseconds of a unit: by the clock, and of the threads' own time.
 fn time(case: &Case) -> Result<(f64, f64), String> {
-    let Kind { chunk, units, threads, .. } = case.kind;
+    let Kind { chunk, chunks, units, threads, .. } = case.kind;
     let units = (chunk * threads * units) as f64;
     let (mut by_clock, mut own) = (Vec::new(), Vec::new());
     let kept = Kept::default();
     let recorder = (case.set_up)(kept.clone());
-    for _ in 0..WARM_UP + CHUNKS {
+    for _ in 0..WARM_UP + chunks {
         let (passed, used) = match threads {
             1 => one_chunk(case),
             _ => chunk_in_threads(case),
@@ -201,7 +202,7 @@ fn time(case: &Case) -> Result<(f64, f64), String> {
         by_clock.push(passed.as_nanos() as f64 / units);
         own.push(used.as_nanos() as f64 / units);
     }
-    all_arrived(case, (WARM_UP + CHUNKS) as u64 * chunk * threads, &kept)?;
+    all_arrived(case, (WARM_UP + chunks) as u64 * chunk * threads, &kept)?;
     Ok((median(by_clock.split_off(WARM_UP)), median(own.split_off(WARM_UP))))
 }
 
