@@ -293,6 +293,18 @@ impl Open {
         }
     }
 
+    /// Nothing is known of it any more.
+    #[inline]
+    fn forget(&mut self) {
+        self.call.table = TableRef::default();
+        self.has_begun = false;
+        self.is_discarded = false;
+        self.told = Told::Type;
+        self.settled = None;
+        self.context = None;
+        self.model_call = None;
+    }
+
     /// Ends the call: its span, if there is one, and its measurements. Once.
     fn end(&mut self) {
         // Begun before a fork, it is the other process's to end. A lock that another thread of that held stays locked
@@ -327,18 +339,6 @@ impl Open {
                 self.record = Some(record);
             }
         }
-    }
-}
-
-impl Open {
-    /// Nothing is known of it any more.
-    #[inline]
-    fn forget(&mut self) {
-        self.call.table = TableRef::default();
-        self.is_discarded = false;
-        self.settled = None;
-        self.context = None;
-        self.model_call = None;
     }
 }
 
