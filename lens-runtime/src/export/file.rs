@@ -100,6 +100,8 @@ impl Open {
     fn append(&mut self, lines: &[u8], length: u64) -> io::Result<()> {
         if std::mem::take(&mut self.is_cut) {
             self.file.write_all(b"\n").inspect_err(|_| self.is_cut = true)?;
+            // What was cut is there to stay, and what is to be taken away next time begins behind it.
+            self.written = self.file.metadata().map_or(self.written, |file| file.len());
         }
         let outcome = self.file.write_all(lines);
         match outcome {
