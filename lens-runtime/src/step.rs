@@ -65,9 +65,13 @@ pub(crate) fn of(context: &Context) -> Option<u64> {
     }
 }
 
-/// What leaf spans count as in a context.
-pub(crate) fn counts_as(context: &Context) -> Option<Bucket> {
-    context.get::<Around>().and_then(|around| around.counts_as)
+/// The step of a context, and what leaf spans count as there.
+#[inline]
+pub(crate) fn and_counts_as(context: &Context) -> (Option<u64>, Option<Bucket>) {
+    match context.get::<Around>() {
+        Some(around) => (around.step, around.counts_as),
+        None => (of_baggage(context), None),
+    }
 }
 
 /// Whether a context is within a call that was left out.

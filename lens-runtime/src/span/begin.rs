@@ -16,7 +16,6 @@ use super::handle::{Found, Handle, Within};
 use super::record::Record;
 use super::sampler::{Sampling, Thinning, Verdict, with_thinning};
 use super::{Open, TableRef};
-use crate::group::Bucket;
 use crate::pipeline::{self, Live, Whose};
 use crate::sampling::{BuiltInSampler, Ordinals, Share, Steps};
 use crate::{ambient, ids, step};
@@ -112,13 +111,25 @@ impl Record {
     }
 }
 
+impl Record {
+    /// Where in a run it is, and what its time counts as: as its group says, unless a span around it says otherwise.
+    fn place(&mut self, around: &Context) {
+        let (step, counts_as) = step::and_counts_as(around);
+        self.facts.step = step;
+        self.facts.bucket = match self.counts_as {
+            CountsAs::ItsGroup => self.facts.group.bucket().map(|own| counts_as.unwrap_or(own)),
+            CountsAs::Bucket(bucket) => Some(bucket),
+            CountsAs::Umbrella => None,
+        };
+    }
+}
+
 /// The way of nearly all calls: [`with_span`] without what is rare.
 fn plain(mut record: Box<Record>, around: &Context) -> Option<Begun> {
     if around.is_telemetry_suppressed() {
         return None;
     }
-    record.facts.step = step::of(around);
-    record.facts.bucket = bucket(&record, around);
+    record.place(around);
     let span = around.span();
     let parent = span.span_context();
     let is_within = parent.is_valid();
@@ -184,8 +195,7 @@ fn with_span(mut record: Box<Record>, spans: &Spans, table: TableRef, around: &C
     let scoped = scoped(&record, around);
     let around = scoped.as_ref().unwrap_or(around);
     // What a group says of those beneath holds for itself, too, which has no bucket then.
-    record.facts.step = step::of(around);
-    record.facts.bucket = bucket(&record, around);
+    record.place(around);
     let elsewhere = record.elsewhere.take().map(|parent| around.with_remote_span_context(*parent));
     let parent = elsewhere.as_ref().unwrap_or(around);
     if let Some(tracer) = &spans.tracer {
@@ -271,14 +281,5 @@ fn scoped(record: &Record, around: &Context) -> Option<Context> {
     match bucket {
         Some(bucket) => Some(step::counting_as(numbered.as_ref().unwrap_or(around), bucket)),
         None => numbered,
-    }
-}
-
-/// What the time of a span counts as: as its group says, unless a span around it says otherwise.
-fn bucket(record: &Record, around: &Context) -> Option<Bucket> {
-    match record.counts_as {
-        CountsAs::ItsGroup => record.facts.group.bucket().map(|own| step::counts_as(around).unwrap_or(own)),
-        CountsAs::Bucket(bucket) => Some(bucket),
-        CountsAs::Umbrella => None,
     }
 }

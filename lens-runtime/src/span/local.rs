@@ -6,7 +6,6 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use opentelemetry::{Context, ContextGuard};
-use slab::Slab;
 
 use super::{NOWHERE, Open};
 use crate::ids::Ids;
@@ -24,7 +23,7 @@ struct Local {
     #[expect(clippy::vec_box, reason = "what is kept is the memory of the boxes")]
     calls: Vec<Box<Open>>,
     /// Of the scopes of this thread, so that a scope is no more than a pointer: what is off has less to look at.
-    attached: Slab<ContextGuard>,
+    attached: Vec<Option<ContextGuard>>,
 }
 
 impl Local {
@@ -37,7 +36,7 @@ impl Local {
             shard: NEXT.fetch_add(1, Ordering::Relaxed),
             ids: Ids::new(),
             calls: Vec::new(),
-            attached: Slab::new(),
+            attached: Vec::new(),
         }
     }
 }
@@ -70,16 +69,27 @@ pub(super) fn keep(call: Box<Open>) {
     });
 }
 
-/// Makes a context the current one of this thread; with the key by which it is detached.
+/// Makes a context the current one of this thread; with the place by which it is detached.
 #[inline]
 pub(super) fn attach(context: Context) -> usize {
     let attached = context.attach();
-    local(|local| local.attached.insert(attached)).unwrap_or(NOWHERE)
+    let place = local(|local| {
+        local.attached.push(Some(attached));
+        local.attached.len() - 1
+    });
+    place.unwrap_or(NOWHERE)
 }
 
 #[inline]
-pub(super) fn detach(key: usize) {
-    let attached = local(|local| local.attached.try_remove(key));
+pub(super) fn detach(place: usize) {
+    let attached = local(|local| {
+        let attached = local.attached.get_mut(place).and_then(Option::take);
+        // Scopes may be dropped in any order: a place is given up when all that were made after it are.
+        while let Some(None) = local.attached.last() {
+            local.attached.pop();
+        }
+        attached
+    });
     // What lies in the context may be the program's, and make spans when it is dropped.
     drop(attached);
 }
