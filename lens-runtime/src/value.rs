@@ -84,16 +84,21 @@ const LONGEST_TEXT: usize = 64 << 10;
 /// What is recorded of a text.
 #[inline]
 pub(crate) fn kept<'a>(text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
-    const REST: &str = "…";
     let text = text.into();
-    if text.len() <= LONGEST_TEXT {
-        return text;
+    match text.len() <= LONGEST_TEXT {
+        true => text,
+        false => Cow::Owned(beginning(&text)),
     }
+}
+
+#[cold]
+fn beginning(text: &str) -> String {
+    const REST: &str = "…";
     let mut end = LONGEST_TEXT - REST.len();
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    Cow::Owned([&text[..end], REST].concat())
+    [&text[..end], REST].concat()
 }
 
 /// Leaves so many characters of a text, or of each text of a list.

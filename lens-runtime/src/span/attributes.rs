@@ -76,14 +76,14 @@ impl Attributes {
 
     /// The same for a text, which is copied without a place of its own.
     pub(crate) fn push_text(&mut self, key: &'static str, text: &str) {
-        let text = kept(text);
-        let text = &*text;
         let from = self.texts.len();
-        self.texts.push_str(text);
-        self.bytes += text.len();
-        let held = match (u32::try_from(from), u32::try_from(self.texts.len())) {
-            (Ok(from), Ok(to)) => Held::Text { from, to },
-            _ => Held::from(Value::from(text.to_owned())),
+        self.texts.push_str(&kept(text));
+        let to = self.texts.len();
+        self.bytes += to - from;
+        let held = match u32::try_from(to) {
+            #[expect(clippy::cast_possible_truncation, reason = "it is less than where the text ends")]
+            Ok(to) => Held::Text { from: from as u32, to },
+            Err(_) => Held::from(Value::from(self.texts[from..].to_owned())),
         };
         self.push_held(key, held);
     }
