@@ -55,8 +55,9 @@ ALLOCATES = ("malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign")
 
 # What may lie between two counts of the same program. Most are the same to the instruction. But how long the C
 # library's allocator looks for memory depends on when the exporter's thread gave some back: 1.2 % at the most in four
-# runs of all cases beside other work.
-INSTRUCTIONS, INSTRUCTIONS_SHARE = 2, 0.03
+# runs of all cases beside other work. Another C library, on another machine, copies and allocates in other ways: what
+# is looked for here is a way that has become longer, not a library that has become newer.
+INSTRUCTIONS, INSTRUCTIONS_SHARE = 2, 0.1
 # A queue takes a block of memory for every 32 spans, unless the exporter's thread has just given one back: 0.004 in
 # the same runs.
 ALLOCATIONS = 0.02
