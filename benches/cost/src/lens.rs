@@ -172,7 +172,9 @@ impl Lens {
 
 impl Recorder for Lens {
     fn let_go(&self) {
-        assert!(self.telemetry.flush(Duration::from_mins(1)), "something was lost");
-        self.kept.count(self.telemetry.health().traces.exported - self.kept.spans());
+        let is_done = self.telemetry.flush(Duration::from_mins(1));
+        let health = self.telemetry.health();
+        assert!(is_done, "expected all to be written within a minute, got {health:?}");
+        self.kept.count(health.traces.exported - self.kept.spans());
     }
 }
