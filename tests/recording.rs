@@ -964,6 +964,19 @@ fn of_two_attributes_with_one_key_one_counts_towards_the_limit() {
     assert_eq!(span["droppedAttributesCount"].as_u64().unwrap_or_default(), 0);
 }
 
+#[test]
+fn of_three_attributes_with_one_key_the_last_counts_where_a_limit_is_near() {
+    const A: &str = "a";
+    const ALSO_A: &str = "a";
+    #[rl_span(group = Reward, name = "call", attributes(a = 1, A = 2, ALSO_A = 3))]
+    fn call() {}
+    let limit = [("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "2")];
+    let run = Run::begin_as(&["span_groups: reward"], &limit, |config| config);
+    call();
+    let left = run.end();
+    assert_eq!(attribute_text(named(&left.spans, "call"), "a").unwrap(), "3");
+}
+
 /// OpenTelemetry's specification: of two statuses that are set the last one counts, unless the first is `Ok`.
 #[test]
 fn of_two_errors_that_the_program_tells_the_last_is_told() {

@@ -343,8 +343,8 @@ impl Running {
             let builder = SdkTracerProvider::builder()
                 .with_span_limits(limits)
                 .with_id_generator(IdsOfSdk)
-                .with_resource(identity.resource.clone());
-            let builder = builder.with_sampler(SamplerOfSdk::new(&sampling()));
+                .with_resource(identity.resource.clone())
+                .with_sampler(SamplerOfSdk::new(&sampling()));
             let processors = config.own.processors.iter().map(|new| new());
             let builder = processors.fold(builder, SdkTracerProviderBuilder::with_span_processor);
             builder.with_span_processor(delivery.clone()).build()

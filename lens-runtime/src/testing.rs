@@ -286,8 +286,7 @@ impl SpanProcessor for Recorder {
     }
 
     fn on_end(&self, span: SpanData) {
-        let step = span::stranger_ends(span.span_context.span_id(), &self.table);
-        self.table.hand_in_foreign(span, step);
+        self.table.hand_in_foreign(span);
     }
 
     fn force_flush(&self) -> OTelSdkResult {

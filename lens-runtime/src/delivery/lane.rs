@@ -109,11 +109,11 @@ impl<S: Source> Lane<S> {
             match self.orders.unless_over(self.sink.write(&body), self.intake.go_on()).await {
                 Attempt::NotMade => break otherwise,
                 Attempt::CutOff => break Some(IN_DOUBT),
-                Attempt::HandedIn(Ok(written)) => {
+                Attempt::Made(Ok(written)) => {
                     self.arrived(&body, &written);
                     break None;
                 }
-                Attempt::HandedIn(Err(Failure { cause, retry })) => {
+                Attempt::Made(Err(Failure { cause, retry })) => {
                     self.trouble.begins(&cause);
                     otherwise = (retry == Retry::Unanswered).then_some(IN_DOUBT);
                     match self.next_pause(&mut patience, retry) {
@@ -171,7 +171,7 @@ fn given_up(retry: Retry) -> Became {
 
 /// An attempt to write a body.
 enum Attempt<R> {
-    HandedIn(R),
+    Made(R),
     /// The deadline of a shutdown had passed.
     NotMade,
     /// The deadline passed before it was done.
@@ -223,7 +223,7 @@ impl Orders {
             was_begun = true;
             tokio::select! {
                 biased;
-                out = &mut work => return Attempt::HandedIn(out),
+                out = &mut work => return Attempt::Made(out),
                 () = self.arrival(), if deadline.is_none() => {}
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
                 () = &mut meanwhile => {}

@@ -98,9 +98,7 @@ impl Desk {
     pub(super) fn new(room: Arc<Room>) -> Self {
         Self { room, is_closed: AtomicBool::new(false), arrival: Notify::new(), left_out: AtomicU64::new(0) }
     }
-}
 
-impl Desk {
     pub(super) fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Acquire)
     }

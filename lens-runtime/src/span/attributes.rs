@@ -124,14 +124,11 @@ impl Attributes {
 
     /// Of those with the same key only the last, in the place of the first.
     fn leave_last(&mut self) {
-        for index in (1..self.list.len()).rev() {
-            let (before, rest) = self.list.split_at(index);
-            if let Some(first) = before.iter().position(|(key, _)| *key == rest[0].0) {
-                let (_, held) = self.list.remove(index);
-                // A later one has taken its place already if there are three.
-                if !self.list[index..].iter().any(|(key, _)| *key == self.list[first].0) {
-                    self.list[first].1 = held;
-                }
+        let mut index = 0;
+        while index < self.list.len() {
+            match self.list[..index].iter().position(|(key, _)| *key == self.list[index].0) {
+                Some(first) => self.list[first].1 = self.list.remove(index).1,
+                None => index += 1,
             }
         }
     }

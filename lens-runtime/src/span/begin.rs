@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use opentelemetry::Context;
 use opentelemetry::global::BoxedTracer;
-use opentelemetry::trace::{TraceContextExt as _, Tracer as _};
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, Tracer as _};
 
 use super::ended::Fate;
 use super::entry::CountsAs;
@@ -109,9 +109,16 @@ impl Record {
             && self.elsewhere.is_none()
             && self.facts.group.scope().is_none()
     }
-}
 
-impl Record {
+    /// It is within this span, if that is one; else it is the root of a trace.
+    #[inline]
+    fn descend(&mut self, parent: &SpanContext) {
+        self.facts.trace = if parent.is_valid() { parent.trace_id() } else { ids::trace() };
+        self.facts.parent = parent.span_id();
+        self.facts.parent_is_remote = parent.is_remote();
+        self.facts.flags = parent.trace_flags();
+    }
+
     /// Where in a run it is, and what its time counts as: as its group says, unless a span around it says otherwise.
     fn place(&mut self, around: &Context) {
         let (step, counts_as) = step::and_counts_as(around);
@@ -132,12 +139,9 @@ fn plain(mut record: Box<Record>, around: &Context) -> Option<Begun> {
     record.place(around);
     let span = around.span();
     let parent = span.span_context();
-    let is_within = parent.is_valid();
-    let is_kept = !is_within || parent.is_sampled();
-    record.facts.trace = if is_within { parent.trace_id() } else { ids::trace() };
-    record.facts.parent = parent.span_id();
-    record.facts.parent_is_remote = parent.is_remote();
-    record.facts.flags = parent.trace_flags().with_sampled(is_kept);
+    let is_kept = !parent.is_valid() || parent.is_sampled();
+    record.descend(parent);
+    record.facts.flags = record.facts.flags.with_sampled(is_kept);
     record.set_state(parent.trace_state().clone());
     record.facts.fate = if is_kept { Fate::Kept } else { Fate::LeftOut };
     let span = record.span();
@@ -204,11 +208,7 @@ fn with_span(mut record: Box<Record>, spans: &Spans, table: TableRef, around: &C
     let verdict = {
         let span = parent.span();
         let ids_of_parent = span.span_context();
-        let is_within = ids_of_parent.is_valid();
-        record.facts.trace = if is_within { ids_of_parent.trace_id() } else { ids::trace() };
-        record.facts.parent = ids_of_parent.span_id();
-        record.facts.parent_is_remote = ids_of_parent.is_remote();
-        record.facts.flags = ids_of_parent.trace_flags();
+        record.descend(ids_of_parent);
         match record.is_within_nothing || step::is_left_out(around) {
             true => Verdict::plain(false, ids_of_parent.trace_state().clone()),
             false => {

@@ -6,7 +6,9 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
 
-use opentelemetry::trace::{Event, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::trace::{
+    Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
@@ -167,9 +169,7 @@ impl Facts {
 
 impl Extras {
     fn bytes(&self) -> usize {
-        let events = self.events.iter().map(|event| size_of_val(event) + held(&event.attributes));
-        let links = self.links.iter().map(|link| size_of_val(link) + held(&link.attributes));
-        size_of::<Self>() + events.sum::<usize>() + links.sum::<usize>()
+        size_of::<Self>() + bytes_beside(&self.events, &self.links)
     }
 }
 
@@ -297,14 +297,18 @@ pub(super) fn bytes(attributes: &Attributes, extras: Option<&Extras>) -> usize {
 
 /// The same of a span that others made.
 pub(super) fn bytes_of_foreign(span: &SpanData) -> usize {
-    let events = span.events.iter().map(|event| size_of_val(event) + held(&event.attributes));
-    let links = span.links.iter().map(|link| size_of_val(link) + held(&link.attributes));
     size_of::<Waiting>()
         + size_of::<SpanData>()
         + span.name.len()
         + held(&span.attributes)
-        + events.sum::<usize>()
-        + links.sum::<usize>()
+        + bytes_beside(&span.events, &span.links)
+}
+
+/// What the events and links of a span hold.
+fn bytes_beside(events: &[Event], links: &[Link]) -> usize {
+    let events = events.iter().map(|event| size_of_val(event) + held(&event.attributes));
+    let links = links.iter().map(|link| size_of_val(link) + held(&link.attributes));
+    events.sum::<usize>() + links.sum::<usize>()
 }
 
 /// How many attributes of a span are Lens's own, at the most.
@@ -319,18 +323,7 @@ pub(super) fn with_ours(
 ) -> Vec<KeyValue> {
     let mut all = Vec::with_capacity(users.size_hint().0 + MOST_OF_OURS);
     all.extend(facts.own_at_first(model));
-    let ours = all.len();
     all.extend(users);
-    let mut index = 0;
-    let (own, users) = all.split_at(ours);
-    let is_overruled: [bool; MOST_OF_OURS] =
-        std::array::from_fn(|at| own.get(at).is_some_and(|own| users.iter().any(|user| user.key == own.key)));
-    if is_overruled.contains(&true) {
-        all.retain(|_| {
-            index += 1;
-            !is_overruled.get(index - 1).copied().unwrap_or(false)
-        });
-    }
     without_doubles(all)
 }
 

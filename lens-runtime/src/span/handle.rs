@@ -64,7 +64,7 @@ impl Found {
         own.or_else(|| table.stranger(span.span_context().span_id())).or_else(otherwise)
     }
 
-    /// Counts tokens of the call. Whether it is still open.
+    /// Counts tokens of the call, if it is still open.
     pub(crate) fn say(&self, tokens: impl FnOnce(&mut ModelCall)) {
         self.table.look(&self.ticket, |record, _| tokens(record.said.get_or_insert_default()));
     }
@@ -85,11 +85,6 @@ pub(crate) fn stranger_begins(id: SpanId, context: &Context, table: &TableRef) {
     if let Some(call) = Found::within(context, table) {
         table.add_stranger(id, call);
     }
-}
-
-/// It ends. With the step of the call around it, if that is known.
-pub(crate) fn stranger_ends(id: SpanId, table: &TableRef) -> Option<u64> {
-    table.remove_stranger(id)
 }
 
 impl Handle {

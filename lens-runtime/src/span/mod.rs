@@ -37,7 +37,7 @@ use ended::End;
 pub(crate) use ended::Ended;
 pub use entry::{Entry, SpanRef};
 pub use follow::{followed, streamed, traced};
-pub(crate) use handle::{Found, stranger_begins, stranger_ends};
+pub(crate) use handle::{Found, stranger_begins};
 use record::Record;
 pub(crate) use sampler::{SamplerOfSdk, Sampling};
 pub use settle::taken;

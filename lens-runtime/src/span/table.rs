@@ -260,8 +260,9 @@ impl Table {
         Some(record)
     }
 
-    /// Takes a span in that others made.
-    pub(crate) fn hand_in_foreign(&self, span: SpanData, step: Option<u64>) {
+    /// Takes a span in that others made, and that has ended.
+    pub(crate) fn hand_in_foreign(&self, span: SpanData) {
+        let step = self.remove_stranger(span.span_context.span_id());
         let mut shard = lock(&self.shards[local::shard() % SHARDS]);
         match span.span_context.is_sampled() {
             true => {
@@ -385,7 +386,7 @@ impl Table {
     }
 
     /// It ends. The step of the call, if that is open.
-    pub(super) fn remove_stranger(&self, id: SpanId) -> Option<u64> {
+    fn remove_stranger(&self, id: SpanId) -> Option<u64> {
         let within = lock(&self.strangers).as_mut().and_then(|strangers| strangers.remove(&id))?;
         within.table.look(&within.ticket, |record, _| record.facts.step).flatten()
     }
